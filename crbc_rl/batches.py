@@ -34,7 +34,8 @@ class Turn:
     log-probability of each response token when it was sampled, `text` the reply as text, `images` the prompt's frames.
     `shortened` tells that the prompt was too long and has lost records or lines. `finish_reason` is what the sampler
     says of the reply's end, and `cause` why the reply was invalid, one of `crbc_envs.actions.CAUSES`; "" if it was not.
-    `asked` is the prompt as text, where it has no token ids.
+    `asked` is the prompt as text, where it has no token ids. `forced` is the part of `response`, from one place to
+    before another, that was put there to close a thought: it was not sampled, and is not trained.
     """
 
     prompt: list[int]
@@ -46,25 +47,13 @@ class Turn:
     cause: str = field(default="", compare=False)
     finish_reason: str | None = field(default=None, compare=False)
     asked: str = field(default="", compare=False)
+    forced: tuple[int, int] = (0, 0)
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for turns that are the same input to a model; sorts shorter turns first."""
         pixels = tuple((image.shape, image.tobytes()) for image in self.images)
-        return len(self.prompt) + len(self.response), tuple(self.prompt), tuple(self.response), pixels
-
-
-@dataclass(slots=True, eq=False)
-class Reply:
-    """A reply of at most `most` tokens to `asked` that is drawn with the numbers of `random`, as far as it is. It has
-    `ended` after its last token, or where who asked says so."""
-
-    asked: Turn
-    random: np.random.Generator
-    most: int
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    ended: bool = False
+        return len(self.prompt) + len(self.response), tuple(self.prompt), tuple(self.response), self.forced, pixels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,12 +145,13 @@ class TokenBatch:
     distinct one of each. Losses and gradients are those of all B turns.
 
     `ids` (U, L): token ids, padded on the right: each row a distinct turn, a tree of some that begin alike
-    (`crbc_rl.trees`), or turns packed one behind the other. `real` (D, R): which response tokens are no padding. `row`
-    and `column` (T,): where each of these is in `ids`, turn after turn, and `before` the column of the token before it.
-    `position` (U, L) and `mask` (U, 1, L, L), which tokens each one attends to, are None where a row is a turn: a
-    causal model does not attend to padding on the right. Packed turns have no mask: the model knows them by their
-    positions. `prompt` (D,): the length of each prompt. `response_mask` (B, R): `real` of each turn, as numbers.
-    `old_logprobs`, `advantages` (B, R). `correction`, `values`, `returns` (B, R), or None where the table has none.
+    (`crbc_rl.trees`), or turns packed one behind the other. `real` (D, R): which response tokens were sampled, and
+    are no padding. `row` and `column` (T,): where each of these is in `ids`, turn after turn, and `before` the
+    column of the token before it. `position` (U, L) and `mask` (U, 1, L, L), which tokens each one attends to, are
+    None where a row is a turn: a causal model does not attend to padding on the right. Packed turns have no mask:
+    the model knows them by their positions. `prompt` (D,): the length of each prompt. `response_mask` (B, R):
+    `real` of each turn, as numbers. `old_logprobs`, `advantages` (B, R). `correction`, `values`, `returns` (B, R),
+    or None where the table has none.
     `weights` (B,): the weight of each token of a turn in the loss. `images`: the frames of each distinct turn. `rows`
     (B,): the table's row of each turn.
     """
@@ -332,8 +322,10 @@ def _stack(
     turns = [batch.turns[rows[part[0]]] for part in parts]
     paths = [path for tree in made for path in tree.paths]
     length, width = max(map(len, made)), max(len(turn.response) for turn in turns)
-    spoken = [len(turn.response) for turn in turns]
-    real = torch.arange(width) < torch.tensor(spoken)[:, None]
+    sampled = [np.delete(np.arange(len(turn.response)), slice(*turn.forced)) for turn in turns]
+    real = torch.arange(width) < torch.tensor([len(turn.response) for turn in turns])[:, None]
+    for row, turn in enumerate(turns):
+        real[row, slice(*turn.forced)] = False
     of_row = np.repeat(np.arange(len(made)), [len(tree.turns) for tree in made])
     parts = parts if counts else []
     index = torch.tensor([i for i, part in enumerate(parts) for _ in part], dtype=torch.long)
@@ -348,14 +340,16 @@ def _stack(
 
     by_step = torch.from_numpy(batch.advantage[chosen]).float()[:, None].expand(-1, width)
     shared = len(turns) > len(made)
-    both = list(zip(turns, paths, strict=True))
+    both = list(zip(turns, paths, sampled, strict=True))
     return TokenBatch(
         ids=torch.tensor([[*tree.ids, *[pad] * (length - len(tree))] for tree in made]),
         prompt=torch.tensor([len(turn.prompt) for turn in turns]),
         real=real,
-        row=torch.from_numpy(np.repeat(of_row, spoken)),
-        column=torch.from_numpy(np.concatenate([path[len(turn.prompt) :] for turn, path in both])),
-        before=torch.from_numpy(np.concatenate([path[len(turn.prompt) - 1 : -1] for turn, path in both])),
+        row=torch.from_numpy(np.repeat(of_row, [len(tokens) for tokens in sampled])),
+        column=torch.from_numpy(np.concatenate([path[len(turn.prompt) :][tokens] for turn, path, tokens in both])),
+        before=torch.from_numpy(
+            np.concatenate([path[len(turn.prompt) - 1 : -1][tokens] for turn, path, tokens in both])
+        ),
         turn=index,
         response_mask=real[index].float(),
         old_logprobs=column(batch.old),

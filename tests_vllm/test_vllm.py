@@ -154,6 +154,23 @@ def test_tokens_that_cannot_be_said_are_left_out(
     assert furthest(turns, peer, 1.0) <= 1e-4
 
 
+def test_a_long_thought_is_closed_and_what_was_sampled_is_scored_behind_it(
+    engine: VllmPolicy, peer: TransformersPolicy
+) -> None:
+    peer.think_at_most(5)
+    try:
+        turns = engine.generate(PROMPTS, SEEDS, 1.0, 16)
+        assert engine.generate(PROMPTS, SEEDS, 1.0, 16) == turns
+    finally:
+        peer.think_at_most(None)
+    closed = [turn for turn in turns if turn.forced[1]]
+    assert closed and all(turn.text.count("</think>") == 1 and turn.forced[0] == 5 for turn in closed)
+    assert all(5 < turn.forced[1] < len(turn.response) <= 16 for turn in closed)
+    assert furthest(turns, peer, 1.0) <= 1e-4
+    free = engine.generate(PROMPTS, SEEDS, 1.0, 16)
+    assert [turn.response[:5] for turn in turns] == [turn.response[:5] for turn in free]
+
+
 def test_new_weights_are_sampled_from_at_once(engine: VllmPolicy, peer: TransformersPolicy) -> None:
     engine.generate(PROMPTS, SEEDS, 1.0, 16)  # every prompt is in the prefix cache
     updated = sharpened(1)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbc_lab.model_server.requests import Order
-from crbc_rl.batches import Reply
+from crbc_rl.policies.decoding import Reply
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -119,6 +119,10 @@ class RolloutConfig(Section):
     group_size: int = Field(8, ge=1)
     temperature: float = Field(1.0, gt=0)
     max_new_tokens: int = Field(16, ge=1)
+    """The limit of a reply, its thought included."""
+    max_thought_tokens: int | None = Field(None, ge=1)
+    """For reasoning models: a reply that has not closed its thought after so many tokens goes on with "</think>", which
+    is not trained. So its answer has the rest of `max_new_tokens`. None: thoughts have no limit of their own."""
     max_prompt_tokens: int | None = Field(None, ge=1)
     """The limit of a prompt, with the chat template's tokens. None: what the model's positions leave for it."""
     truncation: Literal["shorten", "error"] = "shorten"

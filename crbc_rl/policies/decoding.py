@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache
 
-from crbc_rl.batches import Reply, Turn
+from crbc_rl.batches import Turn
 from crbc_rl.policies.prefixes import joined
 
 BLOCK = 256
@@ -19,6 +20,47 @@ BLOCK = 256
 
 Read = tuple[Tensor, DynamicCache, Tensor | None, Tensor]
 """What was read of n rows: see `TransformersPolicy.read`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """The limit of a thought in tokens, the tokens that `close` a longer one, and whether a reply has `closed` it."""
+
+    limit: int
+    close: tuple[int, ...]
+    closed: Callable[[Sequence[int]], bool]
+
+    def forced(self, tokens: Sequence[int]) -> tuple[int, int]:
+        """`Turn.forced` of a reply with these tokens so far, which are as many as the limit."""
+        return (0, 0) if self.closed(tokens) else (self.limit, self.limit + len(self.close))
+
+
+@dataclass(slots=True, eq=False)
+class Reply:
+    """A reply of at most `most` tokens to `asked` that is drawn with the numbers of `random`, as far as it is. It has
+    `ended` after its last token, or where who asked says so. `thought` limits its thought."""
+
+    asked: Turn
+    random: np.random.Generator
+    most: int
+    thought: Thought | None = None
+    forced: tuple[int, int] = (0, 0)
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    ended: bool = False
+
+    def take(self, token: int, logprob: float, eos: int) -> int:
+        """Go on with a drawn token, or with what closes the thought; the token that it goes on with."""
+        place = len(self.tokens)
+        if self.thought is not None and place == self.thought.limit:
+            self.forced = self.thought.forced(self.tokens)
+        begin, end = self.forced
+        if self.thought is not None and begin <= place < end:
+            token, logprob = self.thought.close[place - begin], 0.0
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        self.ended |= token == eos or len(self.tokens) == self.most
+        return token
 
 
 class Model(Protocol):
@@ -81,11 +123,8 @@ class Decoding(Generic[R]):
         uniforms = torch.from_numpy(np.array([[one.random.random()] for one in self.replies])).to(scores.device)
         rows = torch.tensor(self._rows, device=scores.device)
         drawn = draw(scores if self.top_p == 1 else nucleus(scores, self.top_p), rows, uniforms)
-        self._drawn = drawn.tolist()
-        for reply, token, logprob in zip(self.replies, self._drawn, scores[rows, drawn].tolist(), strict=True):
-            reply.tokens.append(token)
-            reply.logprobs.append(logprob)
-            reply.ended |= token == self.policy.eos or len(reply.tokens) == reply.most
+        each = zip(self.replies, drawn.tolist(), scores[rows, drawn].tolist(), strict=True)
+        self._drawn = [reply.take(token, logprob, self.policy.eos) for reply, token, logprob in each]
         return [*self.replies]
 
     def _keep(self, places: list[int]) -> None:

@@ -17,13 +17,13 @@ from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from crbc_envs.actions import LENGTH, OPEN_THINK
+from crbc_envs.actions import CLOSE_THINK, LENGTH, OPEN_THINK
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import Reply, TokenBatch, Turn, pad_left, positions_of
+from crbc_rl.batches import TokenBatch, Turn, pad_left, positions_of
 from crbc_rl.distributed import full_tensors
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.chat_tokens import ChatTokens
-from crbc_rl.policies.decoding import Decoding
+from crbc_rl.policies.decoding import Decoding, Reply, Thought
 from crbc_rl.policies.files import write_model
 from crbc_rl.policies.lora import merged_tensors
 from crbc_rl.policies.prefixes import Prefixes, RoomyLayer, roomy_cache
@@ -37,6 +37,9 @@ REACH = 6.0
 LOGITS_PER_CHUNK = 2**26
 """Logits whose log-probabilities are computed at a time. Each float32 tensor of that size takes 256 MiB."""
 
+
+END_OF_THOUGHT = f"\n{CLOSE_THINK}\n\n"
+"""What is put behind a thought that is too long: Qwen3 and DeepSeek-R1 end theirs so."""
 
 KERNELS = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
 """Of attention in sampling. Torch prefers cuDNN's on some GPUs, which are planned anew for every token's length."""
@@ -64,6 +67,8 @@ class TransformersPolicy:
         self.max_prompt_tokens: int | None = None
         """Longer prompts are shortened, or refused; None means no limit."""
         self.truncation: Literal["shorten", "error"] = "shorten"
+        self.thought: Thought | None = None
+        """The limit of thoughts (`think_at_most`)."""
         self.suppressed_tokens: list[int] = []
         """Tokens that a reply cannot contain, since they stand for something other than text."""
         self.vocabulary: int = model.get_input_embeddings().num_embeddings
@@ -146,18 +151,27 @@ class TransformersPolicy:
     ) -> list[Turn]:
         """Sample one reply to each prompt (see `Policy.generate`). One of `max_new_tokens` may have no end token."""
         asked, draws = [self.asked(prompt) for prompt in prompts], map(np.random.default_rng, seeds)
-        replies = [Reply(turn, random, max_new_tokens) for turn, random in zip(asked, draws, strict=True)]
+        replies = [Reply(turn, random, max_new_tokens, self.thought) for turn, random in zip(asked, draws, strict=True)]
         decoding = Decoding[Reply](self, temperature)
         decoding.join(replies)
         while decoding.step():
             pass
-        turns = [replace(reply.asked, response=reply.tokens, logprobs=reply.logprobs) for reply in replies]
-        return [self.ended(replace(turn, text=self.text(turn.response))) for turn in turns]
+        return [self.ended(one.asked, one.tokens, one.logprobs, one.forced) for one in replies]
 
-    def ended(self, turn: Turn) -> Turn:
-        """The turn of a chat with how it ended. Where the chat template opens the thought, its text begins with it."""
-        text = OPEN_THINK + turn.text if self.opens_thought else turn.text
-        return replace(turn, text=text, finish_reason=LENGTH if turn.response[-1] != self.eos else None)
+    def ended(self, asked: Turn, response: list[int], logprobs: list[float], forced: tuple[int, int]) -> Turn:
+        """The turn of a chat with its reply, and how that ended. Where the chat template opens the thought, its text
+        begins with it."""
+        text = OPEN_THINK * self.opens_thought + self.text(response)
+        told = LENGTH if response[-1] != self.eos else None
+        return replace(asked, response=response, logprobs=logprobs, forced=forced, text=text, finish_reason=told)
+
+    def think_at_most(self, limit: int | None) -> None:
+        """Close thoughts of more tokens than `limit`; None: never. Raises `ConfigError` where the tokenizer cannot."""
+        close = self.tokenizer.encode(END_OF_THOUGHT, add_special_tokens=False)
+        if limit is not None and CLOSE_THINK not in self.text(close):
+            raise ConfigError(f"rollout.max_thought_tokens: the tokenizer cannot write {CLOSE_THINK}")
+        closed = lambda tokens: CLOSE_THINK in self.text(tokens)  # noqa: E731  beside what it is for
+        self.thought = None if limit is None else Thought(limit, tuple(close), closed)
 
     @cached_property
     def opens_thought(self) -> bool:

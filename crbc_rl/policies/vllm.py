@@ -19,6 +19,7 @@ from torch import Tensor
 
 from crbc_envs.errors import install_extra
 from crbc_envs.prompts import Prompt
+from crbc_envs.tasks import stream
 from crbc_rl.batches import Turn
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
@@ -155,7 +156,7 @@ class VllmPolicy:
 
     def request(self, turn: Turn) -> dict[str, Any]:
         """A turn's prompt in vLLM's format."""
-        ids = turn.prompt
+        ids = turn.prompt + turn.response
         if not turn.images:
             return {"prompt_token_ids": ids}
         from PIL import Image
@@ -167,16 +168,16 @@ class VllmPolicy:
         return {"prompt_token_ids": places, "multi_modal_data": {"image": frames}}
 
     def answered(self, turn: Turn, output: Any) -> Turn:
-        """The turn with the reply of a finished request. Raises `ConfigError` where vLLM and the model read other
+        """The turn with what a finished request replied. Raises `ConfigError` where vLLM and the model read other
         prompt tokens."""
-        if list(output.prompt_token_ids) != turn.prompt:
+        if list(output.prompt_token_ids) != turn.prompt + turn.response:
             raise ConfigError(
                 "vLLM cuts frames into other patches than the model's own processor: see its size settings"
             )
         reply = output.outputs[0]
         response = list(reply.token_ids)
         logprobs = [place[token].logprob for token, place in zip(response, reply.logprobs, strict=True)]
-        return self.policy.ended(replace(turn, response=response, logprobs=logprobs, text=self.policy.text(response)))
+        return self.policy.ended(turn, turn.response + response, turn.logprobs + logprobs, turn.forced)
 
     # ---- weights and memory -------------------------------------------------------------------
 
@@ -224,18 +225,27 @@ class Requests:
 
     def __init__(self, engine: VllmPolicy, temperature: float, max_new_tokens: int) -> None:
         self.engine, self.limits = engine, (temperature, max_new_tokens)
-        self.asked: dict[str, tuple[int, Turn]] = {}
-        """By the engine's request id: key, and the turn without its reply."""
+        self.asked: dict[str, tuple[int, Turn, int]] = {}
+        """By the engine's request id: key, the turn without its reply or with a thought's tokens, and the seed."""
 
     @property
     def waiting(self) -> int:
         return len(self.asked)
 
     def ask(self, key: int, prompt: Prompt, seed: int) -> None:
-        turn = self.engine.policy.asked(prompt)
-        sampling = self.engine.sampling(seed, *self.limits)
+        self._go_on(key, self.engine.policy.asked(prompt), seed)
+
+    def _go_on(self, key: int, turn: Turn, seed: int) -> None:
+        """Ask for the rest of a reply. Where thoughts have a limit, the first request ends there."""
+        (temperature, most), thought = self.limits, self.engine.policy.thought
+        length = most - len(turn.response) if turn.response or thought is None else thought.limit
+        sampling = self.engine.sampling(seed, temperature, length)
         (name,) = self.engine.llm.enqueue([self.engine.request(turn)], sampling, use_tqdm=False)
-        self.asked[name.partition("-")[0]] = key, turn  # the rest is random and not part of the output's request_id
+        self.asked[name.partition("-")[0]] = (
+            key,
+            turn,
+            seed,
+        )  # the rest is random and not part of the output's request_id
 
     def ready(self) -> list[tuple[int, Turn]]:
         enough = 1 if self.engine.waves == 1 else -(-len(self.asked) // 8)
@@ -245,9 +255,23 @@ class Requests:
                 break
             for output in self.engine.llm.llm_engine.step():
                 if output.finished:
-                    key, turn = self.asked.pop(output.request_id)
-                    finished.append((key, self.engine.answered(turn, output)))
+                    key, turn, seed = self.asked.pop(output.request_id)
+                    turn = self.engine.answered(turn, output)
+                    if turn.finish_reason is None or len(turn.response) >= self.limits[1]:
+                        finished.append((key, turn))
+                    else:
+                        self._go_on(key, self._closed(turn), stream("answer", seed))
         return finished
+
+    def _closed(self, turn: Turn) -> Turn:
+        """The turn of a reply that came to the limit of thoughts, with its thought closed."""
+        thought = self.engine.policy.thought
+        assert thought is not None
+        begin, end = forced = thought.forced(turn.response)
+        close = thought.close[: end - begin]
+        return replace(
+            turn, response=[*turn.response, *close], logprobs=[*turn.logprobs, *[0.0] * len(close)], forced=forced
+        )
 
 
 def _import_vllm() -> tuple[Any, Any]:

@@ -37,6 +37,7 @@ def rollout_metrics(batch: RolloutBatch, kinds: Mapping[str, str], eos: int) -> 
         "prompt_length": float(prompts.mean()),
         "prompt_max": int(prompts.max()),
         "prompt_cut": sum(turn.shortened for turn in played.turns) / steps,
+        **({"thought_cut": closed / steps} if (closed := sum(turn.forced[1] > 0 for turn in played.turns)) else {}),
         **_by_kind(played, kinds),
         **{metric_key(cause): n / steps for cause, n in sorted(causes.items())},
     }

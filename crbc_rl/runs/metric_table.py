@@ -211,6 +211,13 @@ METRICS = (
         "share of replies that reached `rollout.max_new_tokens` and have no end token",
         "above 5 %: what is cut is mostly malformed",
     ),
+    Metric(
+        "thought_cut",
+        "rollout",
+        "share",
+        "share of replies whose thought was closed at `rollout.max_thought_tokens`; written where there are any",
+        "above 20 %: the thoughts have too little room",
+    ),
     Metric("prompt_length", "rollout", "tokens", "tokens of a prompt as the model reads it, mean"),
     Metric(
         "prompt_max",

@@ -16,6 +16,7 @@ from zlib import crc32
 
 import gymnasium
 import torch
+from vision_fixtures import build_vision
 
 from crbc_envs.actions import tagged
 from crbc_envs.core import AnchorEnv
@@ -70,7 +71,7 @@ def _random_model(config: TrainConfig, folder: Path) -> None:
             texts.append(text)
     tokenizer = tiny.train_tokenizer(texts * 20, VOCABULARY)
     generator = torch.Generator().manual_seed(0)
-    policy = tiny.build_vision(tokenizer, generator) if frames else tiny.build(tokenizer, generator)
+    policy = build_vision(tokenizer, generator) if frames else tiny.build(tokenizer, generator)
     policy.save(folder)
 
 

@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import Reply, TokenBatch
+from crbc_rl.batches import TokenBatch
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.decoding import Decoding, draw
+from crbc_rl.policies.decoding import Decoding, Reply, draw
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 

@@ -206,3 +206,9 @@ def test_patches_are_kept_up_to_a_bound_and_the_first_go_first(monkeypatch: pyte
     assert frames.patches(_frame(1))[0] is kept[0] and frames.patches(_frame(0))[0] is not kept[0]
     monkeypatch.setattr("crbc_rl.policies.vision.KEPT", 1)
     assert frames.patches(_frame(3))[0].nbytes == frames.bytes == size
+
+
+def test_frames_of_the_same_bytes_and_another_shape_are_two() -> None:
+    frames, wide = Frames(fresh_vision_policy().processor), np.zeros((56, 112, 3), dtype=np.uint8)
+    assert frames.patches(wide)[1].tolist() == [[1, 4, 8]]
+    assert frames.patches(wide.reshape(112, 56, 3))[1].tolist() == [[1, 8, 4]]
