@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import Any
 
 import gymnasium
@@ -73,7 +73,10 @@ def measure(env_id: str, style: str, kwargs: dict[str, Any], expert: bool, episo
                 talk.observe(observation, info)
                 over = terminated or truncated
     return [
-        ("tokens of a prompt at least, mean and largest", f"{fmean(prompts):.0f}, {max(prompts)}"),
+        (
+            "tokens of a prompt at least: mean, deviation, largest",
+            f"{fmean(prompts):.0f}, {pstdev(prompts):.0f}, {max(prompts)}",
+        ),
         ("turns", f"{len(prompts) / episodes:.1f}"),
         ("a step", f"{1e3 * fmean(stepped):.2f} ms"),
         ("a reset", f"{1e3 * fmean(begun):.1f} ms"),

@@ -15,7 +15,6 @@ COMMANDS = {
 }
 """Commands of `crbc play`, which cost no step."""
 
-
 Form = tuple[str, str]
 """What stands before and after the words of one's own in an action: ("search[", "]")."""
 

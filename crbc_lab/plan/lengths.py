@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ class Lengths:
     prompt: float
     shared: float
     """Tokens of a prompt that another of these begins with; the members of a group have more in common."""
+    spread: float
+    """The standard deviation of a prompt's tokens."""
     reply: float
     turns: float
     """Steps of an episode."""
@@ -70,6 +72,7 @@ def expert_lengths(config: TrainConfig) -> Lengths | None:
     return Lengths(
         prompt=fmean(map(len, prompts)),
         shared=(sum(map(len, prompts)) - sum(map(len, trees(prompts, reach=inf)))) / len(prompts),
+        spread=pstdev(map(len, prompts)),
         reply=fmean(longest_reply(tokenizer, [reply]) for reply in replies),
         turns=len(steps) / sum(info["step"] == 0 for _, info, _ in steps),
         longest=longest_reply(tokenizer, replies),

@@ -135,11 +135,15 @@ def trained(config: TrainConfig, model: Architecture) -> int:
 
 def _moving(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     """Unsharded tensors at the peak of activations: the weights of two blocks and of the parameters outside blocks, the
-    gradients of the latter, and the gradients of one block, which are reduced over the ranks in float32."""
+    gradients of the latter, and the gradients of one block, which are reduced over the ranks in float32. FSDP2 keeps
+    what is outside the blocks of a model whole after a pass without gradients, as the reference's are."""
     if not _sharded(config, gpus):
         return {}
     size = _bytes(config)
-    return {"gathered and reduced": size * 2 * (model.block + model.outside) + (size + 4) * model.block}
+    parts = {"gathered and reduced": size * 2 * (model.block + model.outside) + (size + 4) * model.block}
+    if config.loss.kl and not config.policy.lora_rank:
+        parts["the reference's embedding and head, whole"] = size * model.outside
+    return parts
 
 
 def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:

@@ -72,19 +72,22 @@ def make_plan(
             f"--hardware cpu: {config.generator.engine} samples on GPUs: add generator.engine=transformers"
         )
     if own:
-        from crbc_lab.plan import processor  # waits for torch
-
-        gpus, rates, gib = 1, processor.this_processor(config.threads), gib or processor.main_memory()
-    else:
-        rates, gib = find_hardware(hardware), 80.0 if gib is None else gib
+        gpus = 1
     if gpus is None:
         gpus = PER_NODE * (nodes or 1) if nodes or engine_of(config).supports_tensor_parallel else 1
-    if gpus < 1 or gib <= 0:
+    if gpus < 1 or (gib is not None and gib <= 0):
         raise ConfigError(f"--gpus {gpus} --gpu-memory {gib}: both must be above zero")
+    rates = None if own else find_hardware(hardware)
     nodes = fewest_nodes(gpus) if nodes is None else nodes
     check_nodes(gpus, nodes)
     checked = check_run(config, gpus=gpus, online=online)
     config, model = checked.config, checked.model
+    if rates is None:
+        from crbc_lab.plan import processor  # waits for torch
+
+        rates = processor.this_processor(config.threads, model.hidden if model is not None else processor.SIZE)
+        gib = gib or processor.main_memory()
+    gib = 80.0 if gib is None else gib
     memory: Memory | None = None
     remedies: list[str] = []
     known = config.generator.engine in ENGINES

@@ -16,16 +16,18 @@ COPIED = 2**26
 """Bytes of the tensor that is copied, which no cache holds."""
 SECONDS = 0.4
 """How long each rate is measured."""
-SHARE = 0.7
-"""What training reaches of such a product."""
+BESIDE = 85
+"""The hidden units of a model at which all that is no matrix product takes as long as the products do: they grow with
+the square of the width, and the rest with the width. Fitted to an update of configs/alfworld_short.yaml."""
 RESERVE = 2**30
 """Bytes of the program and its packages. Without tensors, a process has about half of it."""
 EAGER = 0.3e-3
 """Seconds of the program itself for each layer of a decode step."""
 
 
-def this_processor(threads: int) -> Hardware:
-    """Rates of `threads` threads in float32, as a training with as many has them, if nothing else runs."""
+def this_processor(threads: int, hidden: int) -> Hardware:
+    """Rates of `threads` threads in float32, as a training with as many of a model with `hidden` units has them, if
+    nothing else runs."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -42,7 +44,7 @@ def this_processor(threads: int) -> Hardware:
         memory,
         link=memory,
         network=memory,
-        flops_share=SHARE,
+        flops_share=hidden / (hidden + BESIDE),
         memory_share=1.0,
         eager=EAGER,
         device="processor",

@@ -1,7 +1,7 @@
 """The seconds of an update by phase, computed from operations, bytes and links; nothing is fitted to a measured update.
 
 A phase takes as long as the slower of what it computes and what it moves, since both run side by side. Left out: waking
-and putting to sleep of the engine, tensor parallelism's exchanges, padding, starting of kernels in training,
+and putting to sleep of the engine, tensor parallelism's exchanges, starting of kernels in training,
 tokenizing, saving, and whatever else a program adds. So an estimate is what a well-tuned program could reach.
 """
 
@@ -15,6 +15,7 @@ from crbc_lab.plan.architecture import Architecture
 from crbc_lab.plan.batches import Batches, arithmetic, contradictions
 from crbc_lab.plan.hardware import Hardware, check_nodes
 from crbc_lab.plan.memory import trained
+from crbc_lab.plan.padding import DRAWN, computed
 from crbc_lab.plan.workload import Workload, going_on, longest_chain
 from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.errors import ConfigError
@@ -193,22 +194,25 @@ def forward(model: Architecture, length: float, scored: float, known: float = 0.
 def _training(job: Job) -> Iterator[Phase]:
     config, model = job.config, job.model
     known = job.work.shared if job.hardware.shares else 0.0
-    row = job.rows * forward(model, job.work.prompt + job.work.reply, job.work.reply, known)
+    rows = job.rows * forward(model, job.work.prompt + job.work.reply, job.work.reply, known)
     size = 2 if config.policy.precision == "bfloat16" else 4
     steps = config.optim.epochs * ceil(job.rows / config.optim.minibatch)
     passes = steps * job.batches.passes
     scoring = ceil(job.rows / job.gpus / (config.optim.score_microbatch or job.batches.microbatch))
     gathered = size * model.parameters
+    alike, at_once = (config, job.work, job.rows, job.gpus), config.optim.score_microbatch or config.optim.microbatch
+    row = rows * computed(*alike, config.optim.minibatch, config.optim.microbatch)
+    scored = rows * computed(*alike, DRAWN, at_once)  # of all rows of the update, so that their lengths are alike
     yield Phase("credit", "step_credit", job.rows * CREDIT, "CPU")
     if not engine_of(config).is_transformers:
-        yield _passes(job, "old log-probabilities", "old", row, scoring * gathered)
+        yield _passes(job, "old log-probabilities", "old", scored, scoring * gathered)
     if config.loss.kl:
         yield _passes(job, "reference", "reference", config.optim.epochs * row, passes * gathered)
     # Backward costs two forwards, one for the inputs and one for the weights; checkpointing repeats the forward.
     times = config.optim.epochs * (1 + bool(config.policy.gradient_checkpointing))
     full, policy = times + 2 * config.optim.epochs, times + config.optim.epochs * (1 if config.policy.lora_rank else 2)
     if config.credit.method == CRITIC:
-        yield _passes(job, "values", "values", row, scoring * gathered)
+        yield _passes(job, "values", "values", scored, scoring * gathered)
         yield _passes(job, "critic", "critic", full * row, passes * (2 * gathered + 4 * model.parameters))
     reduced = 4 * trained(config, model)
     yield _passes(job, "forward and backward", "train", policy * row, passes * (2 * gathered + reduced))

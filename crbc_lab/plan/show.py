@@ -165,6 +165,7 @@ def _assumptions(plan: Plan) -> Iterator[str]:
         return
     limit = plan.config.rollout.max_new_tokens
     yield f"a prompt has {work.prompt:.4g} tokens and a reply {work.reply:.4g} of at most {limit}, on average"
+    yield f"prompts deviate by {work.spread:.3g} tokens, so passes have padding, and ranks wait for the longest"
     most = plan.checked.env.max_steps
     yield f"{100 * work.success:g} % of the rollouts end after {work.solved:g} turns, the others after {most}"
     yield (
@@ -188,7 +189,7 @@ def _assumptions(plan: Plan) -> Iterator[str]:
         if work.shared
         else "each prompt is read whole; where prompts begin alike, they are read once, and it takes less"
     )
-    yield "nothing for the engine's waking, tensor parallelism's exchanges, padding, tokenizing, figures and saving"
+    yield "nothing for the engine's waking, tensor parallelism's exchanges, tokenizing, figures and saving"
     yield "docs/runtime.md has the sources, and how far the estimate is off"
 
 

@@ -26,6 +26,8 @@ class Workload:
     solved: float
     shared: float = 0.0
     """Tokens of a prompt that another of the update begins with, so that an engine reads them once."""
+    spread: float = 0.0
+    """The standard deviation of a prompt's tokens."""
     success: float = 0.5
     """Not known before a run: half of the rollouts."""
     step: float = 0.0
@@ -39,8 +41,8 @@ class Workload:
 
 
 MEASURED = {
-    ("CRBC-ALFWorld-v0", "text"): Workload(prompt=472, reply=127, solved=8.5, step=0.08e-3, reset=4.1e-3),
-    ("CRBC-WebShop-v0", "text"): Workload(prompt=775, reply=127, solved=10.4, step=0.20e-3, reset=0.2e-3),
+    ("CRBC-ALFWorld-v0", "text"): Workload(prompt=472, spread=98, reply=127, solved=8.5, step=0.08e-3, reset=4.1e-3),
+    ("CRBC-WebShop-v0", "text"): Workload(prompt=775, spread=280, reply=127, solved=10.4, step=0.20e-3, reset=0.2e-3),
     ("CRBC-Sokoban-v0", "image"): Workload(prompt=411, reply=127, solved=3.8, step=0.87e-3, reset=1.6e-3),
 }
 """By environment and prompt. `python -m benchmarks.lengths` measures prompts (of random play in ALFWorld, of the expert
@@ -48,6 +50,8 @@ else), the expert's turns, and the cost of our environments.
 
 `reply`: a public log of verl-agent's family in ALFWorld (github.com/ZJU-REAL/SDAR, issue 51) counts 3,830,959 tokens in
 its first update, which has at most 128 x 50 turns: 599 a turn, less the prompt. It is assumed for the others."""
+WITHOUT_FRAMES = 0.02e-3, 0.05e-3
+"""A step and a reset of Sokoban where it draws nothing."""
 
 
 def workload_of(config: TrainConfig, lengths: Lengths | None = None) -> Workload | None:
@@ -58,7 +62,10 @@ def workload_of(config: TrainConfig, lengths: Lengths | None = None) -> Workload
     known = MEASURED.get((config.env.id, config.env.prompt))
     if known is None and lengths is not None:
         costs = next((work for (env_id, _), work in MEASURED.items() if env_id == config.env.id), Workload(0, 0, 0))
-        known = replace(costs, prompt=lengths.prompt, shared=lengths.shared, reply=lengths.reply, solved=lengths.turns)
+        if config.env.kwargs.get("observation") == "text":
+            costs = replace(costs, step=WITHOUT_FRAMES[0], reset=WITHOUT_FRAMES[1])
+        known = replace(costs, prompt=lengths.prompt, spread=lengths.spread, shared=lengths.shared)
+        known = replace(known, reply=lengths.reply, solved=lengths.turns)
     if known is None:
         return None
     rollout = config.rollout

@@ -4,9 +4,6 @@ A study trains each method with several seeds and plays one panel of tasks with 
 have come out otherwise: the trainings, and the tasks. Seeds and tasks are crossed, since all policies play the same
 tasks. Tasks of one cluster, such as those of one room or product, succeed or fail together. So every error is of seeds,
 and of whole clusters of tasks.
-
-`rliable` is not used. Its bootstrap is stratified by task, but knows no clusters and no pairs of methods, and it brings
-arch, absl and seaborn.
 """
 
 from crbc_lab.statistics.comparison import (

@@ -48,6 +48,8 @@ HELD = {"weights, float32": 12_000, "Adam's moments": 24_000, "reference, float3
 """A quarter of 12,000 weights at 4, 8 and 4 bytes."""
 MOVING = {"gathered and reduced": 33_000}
 """Two blocks and what is outside, with the gradients of the latter: 2 x 2 x 4,500; a block's gradients: 6 x 2,500."""
+WHOLE = {"the reference's embedding and head, whole": 4_000}
+"""What is outside the blocks, at 2 bytes."""
 KEPT = 4_096
 """8 x the input of a layer, 2 x 32 x 8."""
 LAYER = 2 * 32 * (4 * 24 + 14 * 8)
@@ -60,8 +62,8 @@ GRADIENTS = {"gradients, float32": 12_000}
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        ([], HELD | GRADIENTS | MOVING | PASS),
-        (["credit.method=gae"], HELD | GRADIENTS | MOVING | PASS | {"critic, with its moments": 36_000}),
+        ([], HELD | GRADIENTS | MOVING | WHOLE | PASS),
+        (["credit.method=gae"], HELD | GRADIENTS | MOVING | WHOLE | PASS | {"critic, with its moments": 36_000}),
         (
             ["policy.lora_rank=2"],  # 2 x 4 layers x (16 + 12 + 12 + 16 + 3 x 32) = 1,216 factors, and no reference
             {"weights, float32": 12_000, "Adam's moments": 2_432, "LoRA's factors": 1_216}
@@ -69,19 +71,19 @@ GRADIENTS = {"gradients, float32": 12_000}
         ),
         (
             ["rollout.max_prompt_tokens=15", "rollout.max_new_tokens=1"],
-            HELD | GRADIENTS | MOVING | {"activations kept": KEPT, "one layer": LAYER + 4_608},
+            HELD | GRADIENTS | MOVING | WHOLE | {"activations kept": KEPT, "one layer": LAYER + 4_608},
         ),
         (
             ["policy.gradient_checkpointing=false"],
-            HELD | GRADIENTS | MOVING | PASS | {"activations kept": 4 * LAYER + 2_048},
+            HELD | GRADIENTS | MOVING | WHOLE | PASS | {"activations kept": 4 * LAYER + 2_048},
         ),
         (  # logits of 3 x 6 x 100 at 2 and 20 bytes, more than all of a pass with gradients
             ["optim.score_microbatch=3"],
-            HELD | GRADIENTS | MOVING | {"a pass that scores": 39_600},
+            HELD | GRADIENTS | MOVING | WHOLE | {"a pass that scores": 39_600},
         ),
         (  # a layer of 20 x 16 tokens: 3 x 2 x 24 bytes each
             ["optim.score_microbatch=20", "rollout.max_prompt_tokens=15", "rollout.max_new_tokens=1"],
-            HELD | GRADIENTS | MOVING | {"a pass that scores": 46_080},
+            HELD | GRADIENTS | MOVING | WHOLE | {"a pass that scores": 46_080},
         ),
         (["loss.kl=0"], {name: size for name, size in HELD.items() if "ref" not in name} | GRADIENTS | MOVING | PASS),
     ],

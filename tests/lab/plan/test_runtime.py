@@ -1,20 +1,30 @@
+from contextlib import closing
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from math import exp, sqrt
 
+import numpy as np
 import pytest
 from paths import ROOT
 
 from benchmarks import lengths, paper_runtime
 from benchmarks.paper_runtime import BLOCKS, DECODED, PAPER, REST, as_verl_agent, blocks, paper_phases
+from crbc_envs.demonstrations import expert_steps, prompted
+from crbc_envs.prompts import PromptWindow
+from crbc_envs.vector.members import make_member
 from crbc_lab import cli
 from crbc_lab.plan.architecture import Architecture, find_architecture
 from crbc_lab.plan.hardware import HARDWARE, Hardware, fewest_nodes, find_hardware
+from crbc_lab.plan.lengths import expert_lengths
+from crbc_lab.plan.padding import _lengths, computed
 from crbc_lab.plan.plan import make_plan
 from crbc_lab.plan.runtime import Job, Phase, decode, decode_step, estimate, forward, total
 from crbc_lab.plan.workload import MEASURED, Workload, going_on, longest_chain, spread, workload_of
-from crbc_rl.config import load_config
+from crbc_rl.batches import RolloutBatch, Turn, micro_batches
+from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.load import load_policy
+from crbc_rl.rollout.prompts import prompt_options
 
 SIZES = {"parameters": 1_040, "block": 500, "outside": 40, "layers": 2, "hidden": 4, "intermediate": 8}
 TOY = Architecture(source="by hand", **SIZES, heads=2, kv_heads=1, vocabulary=10, context=4_096, vision=False)
@@ -22,6 +32,8 @@ TOY = Architecture(source="by hand", **SIZES, heads=2, kv_heads=1, vocabulary=10
 
 ROUND = Hardware("round", flops=1e4, memory=1e3, link=100, network=10, flops_share=0.5, memory_share=0.8, layer=0.25)
 WORK = Workload(prompt=8, reply=4, solved=10, success=0.5)
+FULL = replace(WORK, reply=8)
+"""Every reply has the length of the limit, so that nothing is padded."""
 ALFWORLD = "paper/alfworld-qwen2.5-1.5b"
 
 
@@ -55,10 +67,10 @@ def test_a_forward_pass_costs_two_operations_for_each_weight_and_token() -> None
 
 @pytest.mark.parametrize("shares", [False, True])
 def test_what_prompts_begin_with_is_read_once(shares: bool) -> None:
-    job = replace(toy(replace(WORK, shared=5.0), gpus=2), hardware=replace(ROUND, shares=shares))
+    job = replace(toy(replace(FULL, shared=5.0), gpus=2), hardware=replace(ROUND, shares=shares))
     trained = seconds(estimate(job))
     assert trained["prefill"] == pytest.approx(120 * forward(TOY, 8, 1, known=5) / 10_000)
-    once = 120 * forward(TOY, 12, 4, known=5 * shares) / 10_000
+    once = 120 * forward(TOY, 16, 8, known=5 * shares) / 10_000
     assert trained["old log-probabilities"] == pytest.approx(once)
 
 
@@ -138,7 +150,7 @@ PASSES = {"old log-probabilities": 1, "reference": 2, "values": 1, "critic": 8, 
 def test_training_by_hand() -> None:
     """120 rows on two GPUs of 5,000 operations and 800 bytes a second: 6 optimizer steps of 40 rows."""
     trained = phases_on(ROUND)
-    once = 120 * forward(TOY, 12, 4) / 10_000
+    once = 120 * forward(TOY, 16, 8) / 10_000
     for name, times in PASSES.items():
         assert trained[name] == (pytest.approx(times * once), "operations"), name
     assert trained["prefill"][0] == pytest.approx(120 * forward(TOY, 8, 1) / 10_000)
@@ -166,8 +178,8 @@ def test_training_over_slow_links_by_hand() -> None:
 def phases_on(rates: Hardware, *overrides: str) -> dict[str, tuple[float, str]]:
     """Seconds and limits with a critic, two epochs, five rows to a pass and ten to one that scores."""
     sizes = ("optim.epochs=2", "optim.microbatch=5", "optim.score_microbatch=10", "credit.method=gae")
-    config = toy(WORK, *sizes, *overrides).config
-    phases = estimate(Job(config, TOY, rates, WORK, max_steps=50, gpus=2, nodes=1))
+    config = toy(FULL, *sizes, *overrides).config
+    phases = estimate(Job(config, TOY, rates, FULL, max_steps=50, gpus=2, nodes=1))
     return {phase.name: (phase.seconds, phase.bound) for phase in phases}
 
 
@@ -188,6 +200,60 @@ def test_environments_by_hand() -> None:
 
 def of_toy(work: Workload, gpus: int) -> dict[str, float]:
     return seconds(estimate(replace(toy(work, gpus=gpus), hardware=HARDWARE["a100"])))
+
+
+# ---- padding --------------------------------------------------------------------------------------------------------
+
+
+def test_padding_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 1 to 4 tokens in one pass of two ranks: each computes two rows, as long as the longest."""
+    monkeypatch.setattr("crbc_lab.plan.padding._lengths", lambda work, rows, limit: np.array([3.0, 1.0, 4.0, 2.0]))
+    config = toy(WORK).config
+    assert computed(config, WORK, 4, 2, 4, None) == 2 * 2 * 4 / 10
+    assert computed(config, WORK, 4, 1, 4, 1) == 1.0  # each row alone
+    assert computed(config, WORK, 4, 2, 4, 1) == 2 * (2 + 4) / 10
+    assert computed(config, WORK, 4, 2, 2, None) == 2 * (3 + 4) / 10  # two mini-batches
+    packed = toy(WORK, "policy.attention=flash_attention_2").config
+    assert computed(packed, WORK, 4, 2, 4, None) == 2 * (2 + 4) / 10  # ranks wait, and nothing is padded
+    assert computed(packed, WORK, 4, 1, 4, None) == 1.0
+
+
+def test_drawn_lengths_have_the_workloads_means() -> None:
+    drawn = _lengths(Workload(prompt=400, spread=50, reply=20, solved=1), 2_048, 60)
+    assert drawn.mean() == pytest.approx(420, abs=3) and drawn.std() == pytest.approx(
+        sqrt(50**2 + spread(20, 60) ** 2), rel=0.1
+    )
+    assert set(_lengths(replace(FULL, spread=0.0), 50, 8)) == {16}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env", ["alfworld-short", "sokoban-short", "webshop-short"])
+def test_the_padding_is_that_of_real_updates(env: str) -> None:
+    """What the learner's passes pad of the expert's turns, beside what the plan draws of their lengths."""
+    config = load_config(env, ["optim.minibatch=64"])
+    work = workload_of(config, expert_lengths(config))
+    assert work is not None
+    turns = expert_turns(config, 512)
+    real = sum(len(turn.prompt) + len(turn.response) for turn in turns)
+    batch = RolloutBatch.of_turns(turns)
+    spent = 0
+    for begin in range(0, 512, 64):
+        for rank in range(2):
+            for part in micro_batches(batch, np.arange(begin, begin + 64), None, 0, 8, rank, 2):
+                spent += part.ids.numel()
+    assert computed(config, work, 512, 2, 64, 8) - 1 == pytest.approx(spent / real - 1, abs=0.05)
+
+
+def expert_turns(config: TrainConfig, rows: int) -> list[Turn]:
+    """Steps of the environment's expert in the tokens of the config's model."""
+    policy = load_policy(config.model)
+    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})) as env:
+        window = PromptWindow.of(env, **prompt_options(config))
+        steps = islice(prompted(window, expert_steps(env, np.random.default_rng(1))), rows)
+        return [
+            Turn(policy.encode(prompt), ids := [*policy.tokenizer.encode(reply), policy.eos], [0.0] * len(ids))
+            for prompt, _, reply in steps
+        ]
 
 
 # ---- the rates ------------------------------------------------------------------------------------------------------
@@ -232,7 +298,7 @@ def test_more_gpus_are_slower_in_communication_alone() -> None:
     few, many = of_paper(), of_paper(gpus=16, nodes=2)
     for name in few:
         assert many[name] <= few[name] or name == "weights to the engine", name
-    assert many["forward and backward"] == pytest.approx(few["forward and backward"] / 2)
+    assert many["forward and backward"] == pytest.approx(few["forward and backward"] / 2, rel=0.05)  # more padding
     assert many["weights to the engine"] > few["weights to the engine"]
 
 
