@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from benchmarks.gpu.models import CPU, empty, exact_config, on, table, text_model, vision_model
@@ -16,6 +19,7 @@ from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import full_tensor
 from crbc_rl.policies.load import load_policy
+from crbc_rl.policies.vision import VisionPolicy
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.critic import Critic
 from crbc_rl.training.trainable import Trainable
@@ -88,12 +92,29 @@ def vision(machine: Machine) -> Figures:
     batch = table(6, (3, 20), (1, 9), _vocabulary(model), frame=model)
     found = _compare(machine, exact_config(model), batch)
     policy = load_policy(model, machine.device)
+    assert isinstance(policy, VisionPolicy)
     blank = replace(batch, turns=[replace(t, images=(np.zeros_like(t.images[0]),)) for t in batch.turns])
     seen, unseen = (Actor(exact_config(model), on(machine)).score(b) for b in (batch, blank))
     return {
         **found,
         "what the frames change": Figure(_largest(seen - unseen), "nats", least=1e-4),
         "parameters": Figure(sum(p.numel() for p in policy.model.parameters())),
+        **_processors(policy.processor),
+    }
+
+
+def _processors(own: Any) -> Figures:
+    """How far vLLM's patches of a frame are from ours, where torchvision is there, with which it cuts them."""
+    if find_spec("torchvision") is None:
+        return {}
+    from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+
+    frame = [Image.fromarray(np.random.default_rng(0).integers(256, size=(256, 256, 3), dtype=np.uint8))]
+    both = [one(images=frame, return_tensors="pt") for one in (own, Qwen2VLImageProcessor.from_dict(own.to_dict()))]
+    gap = (both[0]["pixel_values"] - both[1]["pixel_values"]).abs()
+    return {
+        "vLLM's patches, largest difference": Figure(gap.max().item(), "", most=0.02),  # one of 256 levels is 0.015
+        "vLLM's patches, mean difference": Figure(gap.mean().item(), "", most=1e-3),
     }
 
 
