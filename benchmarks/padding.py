@@ -30,7 +30,9 @@ def main() -> None:
         configs = [load_config(f"paper/{name}", [f"policy.attention={how}"]) for how in ("null", "flash_attention_2")]
         work = workload_of(configs[0])
         assert work is not None
-        padded, packs = (computed(c, work, DRAWN, RANKS, c.optim.minibatch, c.optim.microbatch) for c in configs)
+        optim, vision = configs[0].optim, "-vl-" in name
+        alike = DRAWN, RANKS, optim.minibatch, optim.microbatch
+        padded, packs = (computed(config, work, vision, *alike) for config in configs)
         print(f"| {name} | {as_they_come(configs[0], work):.2f} | {padded:.2f} | {packs:.2f} |")
 
 

@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from crbc_envs.prompts import Prompt
+from crbc_rl.batches import Turn
 from crbc_rl.policies.vllm import Requests, VllmPolicy
 
 PROMPT = Prompt("")
@@ -35,7 +36,7 @@ class Counting:
 
     @property
     def policy(self) -> Any:
-        return SimpleNamespace(asked=lambda prompt: prompt)
+        return SimpleNamespace(asked=lambda prompt: Turn([], [], []), thought=None)
 
     @property
     def llm(self) -> Any:
@@ -45,7 +46,7 @@ class Counting:
 
     def request(self, turn: object) -> None: ...
 
-    def answered(self, turn: object, output: object) -> object:
+    def answered(self, turn: Turn, output: object) -> Turn:
         return turn
 
     def enqueue(self, *_: object, **__: object) -> list[str]:

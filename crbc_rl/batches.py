@@ -106,6 +106,12 @@ class RolloutBatch:
         return len(self.turns)
 
     @property
+    def sampled_length(self) -> Ints:
+        """The response tokens of each turn that were sampled, (n,)."""
+        put = [min(turn.forced[1], len(turn.response)) - turn.forced[0] for turn in self.turns]
+        return self.response_length - np.array(put, dtype=np.int64)
+
+    @property
     def ends(self) -> Ints:
         """The end offset of each turn in a column per response token, (n,)."""
         return np.cumsum(self.response_length)

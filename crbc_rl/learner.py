@@ -293,5 +293,6 @@ def rescored(batch: RolloutBatch, actor: Actor, config: TrainConfig) -> tuple[Ro
     gap = old - batch.old
     factor = np.exp(gap.clip(-20.0, 20.0)).clip(max=loss.correction_cap)
     corrected = loss.correction == "truncate" or (loss.correction == "auto" and not engine_of(config).is_transformers)
-    mismatch = {"mismatch": float(np.abs(gap).mean()), "mismatch_max": float(np.abs(gap).max())}
+    mean = np.abs(gap).sum() / batch.sampled_length.sum()
+    mismatch = {"mismatch": float(mean), "mismatch_max": float(np.abs(gap).max())}
     return replace(batch, old=old, correction=factor if corrected else None), mismatch

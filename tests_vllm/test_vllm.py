@@ -157,15 +157,16 @@ def test_tokens_that_cannot_be_said_are_left_out(
 def test_a_long_thought_is_closed_and_what_was_sampled_is_scored_behind_it(
     engine: VllmPolicy, peer: TransformersPolicy
 ) -> None:
-    peer.think_at_most(5)
+    peer.think_at_most(5, 16)
+    close = peer.tokenizer.encode("\n</think>\n\n", add_special_tokens=False)
     try:
         turns = engine.generate(PROMPTS, SEEDS, 1.0, 16)
         assert engine.generate(PROMPTS, SEEDS, 1.0, 16) == turns
     finally:
-        peer.think_at_most(None)
+        peer.think_at_most(None, 16)
     closed = [turn for turn in turns if turn.forced[1]]
-    assert closed and all(turn.text.count("</think>") == 1 and turn.forced[0] == 5 for turn in closed)
-    assert all(5 < turn.forced[1] < len(turn.response) <= 16 for turn in closed)
+    assert closed and all(turn.forced == (5, 5 + len(close)) for turn in closed)
+    assert all(turn.response[5 : turn.forced[1]] == close and len(turn.response) <= 16 for turn in closed)
     assert furthest(turns, peer, 1.0) <= 1e-4
     free = engine.generate(PROMPTS, SEEDS, 1.0, 16)
     assert [turn.response[:5] for turn in turns] == [turn.response[:5] for turn in free]

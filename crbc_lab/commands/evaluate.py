@@ -136,6 +136,7 @@ def _player(policy: str | Path | ChatPolicy, run: Run, panel: EvalPanel, order: 
         room: int = model.model.config.get_text_config().max_position_embeddings
         asking = _asking(config, trained, order.max_tokens, min(MAX_TOKENS, room // 2))
         model.max_prompt_tokens = room - asking.max_new_tokens
+        model.think_at_most(config.rollout.max_thought_tokens if trained else None, asking.max_new_tokens)
         print_line(console, _asked(policy.name, config, asking, trained, panel))
         told = {"which": "model", "name": policy.name, "digest": model_digest(whole), **asdict(asking)}
         plays.decode = model.decode_prompt

@@ -83,7 +83,8 @@ class Endpoint:
         asked = order.fields
         seed = int(self._seeds.integers(2**31)) if asked.seed is None else asked.seed
         changed = asyncio.Event() if asked.stream else None
-        row, draws = partial(Row, most=order.most, order=order, changed=changed), np.random.default_rng
+        draws, thought = np.random.default_rng, self.policy.thought
+        row = partial(Row, most=order.most, thought=thought, order=order, changed=changed)
         rows = [row(turn, draws((seed + k) % 2**63)) for turn in order.prompts for k in range(asked.n)]
         answer = Answer(self.policy, self.text, order, rows, seed=seed, **self.about)
         return _Sent(self._pieces(answer), "text/event-stream" if asked.stream else "application/json")

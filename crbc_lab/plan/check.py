@@ -140,9 +140,9 @@ def _learning(config: TrainConfig, env: EnvCheck, model: Architecture | None) ->
     if isinstance(horizon, int) and horizon < env.max_steps:
         least = f"set it to {env.max_steps} or more"
         yield f"credit.{method}.horizon: {horizon}, and an episode may have {env.max_steps} steps: {least}"
-    if (limit := config.rollout.max_thought_tokens) is not None:
-        if limit >= config.rollout.max_new_tokens:
-            yield f"rollout.max_thought_tokens: {limit} leaves nothing of max_new_tokens for an answer: set it to less"
+    if config.rollout.max_thought_tokens is not None:
+        if "max_new_tokens" not in config.rollout.model_fields_set:
+            yield "rollout.max_thought_tokens: it is a part of max_new_tokens: set that too"
         if method == CRITIC:
             yield "rollout.max_thought_tokens: PPO's critic has no value for a token that was not sampled: remove it"
     if env.prompt is not None and env.prompt.images and model is not None and not model.vision:

@@ -17,13 +17,16 @@ DRAWN = 2_048
 """Rows whose lengths are drawn, where an update has more."""
 
 
-def computed(config: TrainConfig, work: Workload, rows: float, gpus: int, at_once: int, size: int | None) -> float:
+def computed(
+    config: TrainConfig, work: Workload, frames: bool, rows: float, gpus: int, at_once: int, size: int | None
+) -> float:
     """Tokens that `gpus` ranks compute, or wait for, over the tokens of their rows; at least 1.
 
     An update of `rows` rows is read in mini-batches of `at_once`, with at most `size` rows a rank and pass.
+    Rows with `frames` are never packed.
     """
     drawn = _lengths(work, max(1, min(round(rows), DRAWN)), config.rollout.max_new_tokens)
-    packs, spent = (config.policy.attention or "").startswith("flash"), 0.0
+    packs, spent = (config.policy.attention or "").startswith("flash") and not frames, 0.0
     for begin in range(0, len(drawn), at_once):
         lengths = np.sort(drawn[begin : begin + at_once])
         for start, end in spans(lengths.tolist(), PASS, size, gpus, config.optim.microbatch_tokens):

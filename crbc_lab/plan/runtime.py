@@ -1,4 +1,4 @@
-"""The seconds of an update by phase, computed from operations, bytes and links; nothing is fitted to a measured update.
+"""The seconds of an update by phase, computed from operations, bytes and links; on GPUs nothing is fitted to an update.
 
 A phase takes as long as the slower of what it computes and what it moves, since both run side by side. Left out: waking
 and putting to sleep of the engine, tensor parallelism's exchanges, starting of kernels in training,
@@ -200,9 +200,10 @@ def _training(job: Job) -> Iterator[Phase]:
     passes = steps * job.batches.passes
     scoring = ceil(job.rows / job.gpus / (config.optim.score_microbatch or job.batches.microbatch))
     gathered = size * model.parameters
-    alike, at_once = (config, job.work, job.rows, job.gpus), config.optim.score_microbatch or config.optim.microbatch
-    row = rows * computed(*alike, config.optim.minibatch, config.optim.microbatch)
-    scored = rows * computed(*alike, DRAWN, at_once)  # of all rows of the update, so that their lengths are alike
+    alike, optim = (config, job.work, model.vision, job.rows, job.gpus), config.optim
+    row = rows * computed(*alike, optim.minibatch, optim.microbatch)
+    # All rows of the update together, so that their lengths are alike.
+    scored = rows * computed(*alike, DRAWN, optim.score_microbatch or optim.microbatch)
     yield Phase("credit", "step_credit", job.rows * CREDIT, "CPU")
     if not engine_of(config).is_transformers:
         yield _passes(job, "old log-probabilities", "old", scored, scoring * gathered)

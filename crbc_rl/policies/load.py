@@ -85,7 +85,7 @@ def load_policy(
     if rollout is not None:
         room = model.config.get_text_config().max_position_embeddings - rollout.max_new_tokens
         policy.max_prompt_tokens, policy.truncation = rollout.max_prompt_tokens or room, rollout.truncation
-        policy.think_at_most(rollout.max_thought_tokens)
+        policy.think_at_most(rollout.max_thought_tokens, rollout.max_new_tokens)
     return policy
 
 

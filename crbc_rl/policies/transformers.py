@@ -165,11 +165,17 @@ class TransformersPolicy:
         told = LENGTH if response[-1] != self.eos else None
         return replace(asked, response=response, logprobs=logprobs, forced=forced, text=text, finish_reason=told)
 
-    def think_at_most(self, limit: int | None) -> None:
-        """Close thoughts of more tokens than `limit`; None: never. Raises `ConfigError` where the tokenizer cannot."""
+    def think_at_most(self, limit: int | None, most: int) -> None:
+        """Close thoughts of more tokens than `limit` in replies of at most `most`; None: never. Raises `ConfigError`
+        where the tokenizer cannot, and where no token is left for an answer."""
         close = self.tokenizer.encode(END_OF_THOUGHT, add_special_tokens=False)
         if limit is not None and CLOSE_THINK not in self.text(close):
             raise ConfigError(f"rollout.max_thought_tokens: the tokenizer cannot write {CLOSE_THINK}")
+        if limit is not None and limit + len(close) >= most:
+            raise ConfigError(
+                f"rollout.max_thought_tokens: {limit}, and {len(close)} that close a thought, leave no answer of "
+                f"max_new_tokens={most}: set it to less than {most - len(close)}"
+            )
         closed = lambda tokens: CLOSE_THINK in self.text(tokens)  # noqa: E731  beside what it is for
         self.thought = None if limit is None else Thought(limit, tuple(close), closed)
 

@@ -238,7 +238,7 @@ class Requests:
     def _go_on(self, key: int, turn: Turn, seed: int) -> None:
         """Ask for the rest of a reply. Where thoughts have a limit, the first request ends there."""
         (temperature, most), thought = self.limits, self.engine.policy.thought
-        length = most - len(turn.response) if turn.response or thought is None else thought.limit
+        length = most - len(turn.response) if turn.response or thought is None else min(most, thought.limit)
         sampling = self.engine.sampling(seed, temperature, length)
         (name,) = self.engine.llm.enqueue([self.engine.request(turn)], sampling, use_tqdm=False)
         self.asked[name.partition("-")[0]] = (
@@ -248,7 +248,7 @@ class Requests:
         )  # the rest is random and not part of the output's request_id
 
     def ready(self) -> list[tuple[int, Turn]]:
-        enough = 1 if self.engine.waves == 1 else -(-len(self.asked) // 8)
+        enough = min(len(self.asked), 1) if self.engine.waves == 1 else -(-len(self.asked) // 8)
         finished: list[tuple[int, Turn]] = []
         for _ in range(self.PATIENCE):
             if len(finished) >= enough:

@@ -36,7 +36,7 @@ from crbc_envs.actions import CAUSES
 from crbc_envs.storage.files import WriteErrors, append_line, read_json, replace_file
 from crbc_envs.storage.rollouts import write_groups
 from crbc_rl.config import TrainConfig, flat, parse_config, read_mapping
-from crbc_rl.config.revisions import data_digest
+from crbc_rl.config.revisions import data_digest, model_files
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.rollout.invalid import LONGEST, InvalidReplies
 from crbc_rl.runs import model, transcripts
@@ -55,7 +55,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FREE = ("updates", "save_every", "record_every", "transcripts", "model", "base", "revision", "env.revision", "tracking")
+FREE = {"updates", "save_every", "record_every", "transcripts", "tracking", "rollout.waves"}
+FREE |= {"model", "base", "revision", "env.revision"}
 """Keys that may change in a resumed run: they do not affect what is trained. The model's files are compared."""
 RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
 
@@ -206,7 +207,7 @@ class Run:
             if update:
                 policy.save(place, main=distributed.main)
             elif distributed.main:
-                share_files(self.model(), place)
+                share_files((path for path in model_files(self.model()) if path.name not in model.ORIGIN), place)
 
         return publish(self.folder / "best", update, write, keep=1, distributed=distributed)
 

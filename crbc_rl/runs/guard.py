@@ -72,8 +72,8 @@ class Guard:
         if not self.waits and waited > max(SECONDS, SLOW * (waited + spent.get("generate", 0.0))):
             self.waits = True
             log.warning(
-                "update %d: sampling waited %.0f s for the environments, and sampled for %.0f: with rollout.waves=2 "
-                "they step beside it",
+                "update %d: sampling waited %.0f s for the environments, and sampled for %.0f: rollout.waves=2 lets "
+                "them step in larger parts beside it",
                 *(update, waited, spent.get("generate", 0.0)),
             )
 

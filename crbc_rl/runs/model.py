@@ -10,13 +10,15 @@ from crbc_envs.storage.files import WriteErrors, replacing_folder
 from crbc_rl.config import TrainConfig
 from crbc_rl.config.revisions import digest_of, model_files
 from crbc_rl.errors import ConfigError
-from crbc_rl.names import ADAPTER
+from crbc_rl.names import ADAPTER, WARMSTART
 from crbc_rl.training.files import damage, digests, read_manifest, read_mark, write_manifest
 
 log = logging.getLogger(__name__)
 
 FOLDER = "model"
 _MARK = {"crbc": "model"}
+ORIGIN = {WARMSTART, "words.json", "merged.json", "adapters.safetensors"}
+"""Files of a model that no checkpoint has: what tells where it is from, and factors of LoRA that it has already."""
 
 
 def is_local(config: TrainConfig) -> bool:

@@ -17,7 +17,7 @@ from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.lora import adapt, load_adapters, save_adapters, without_adapters
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.training.checkpoint import write_state
-from crbc_rl.training.files import share_files
+from crbc_rl.training.files import files_of, share_files
 from crbc_rl.training.loss import objective_of, seen
 from crbc_rl.training.trainable import Metrics, Trainable, mean
 
@@ -87,6 +87,8 @@ class Actor(Trainable):
         self._starts = np.concatenate([[0], batch.ends]).tolist()
         self.watched = np.zeros((2, len(batch.old))) if watch else None
         steps = self.train_epochs(batch, rng)
+        if self.reference is not None and self.sharded:
+            self.reference.model.reshard()  # no backward pass frees what its forward passes gathered
         self.seen = None
         if self.watched is not None:
             total, passes = self.distributed.sum(self.watched)
@@ -106,7 +108,7 @@ class Actor(Trainable):
         if written is None:
             self.policy.save(folder, self.distributed.main)
         elif self.distributed.main:
-            share_files(written, folder)
+            share_files(files_of(written), folder)
         self.save_optimizer(folder)
         if self.distributed.main:
             write_state(folder, state)

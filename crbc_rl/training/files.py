@@ -46,15 +46,14 @@ def write_manifest(folder: Path, mark: Mapping[str, Any] = {}, by_name: Mapping[
     sync(manifest)
 
 
-def share_files(source: Path, target: Path) -> None:
-    """Give `target` the files of `source` but for its manifest, without writing them again: as hard links, where the
-    file system has them. A link, as the hub's cache has them, counts as what it leads to."""
-    for path in source.iterdir():
-        if path.name != MANIFEST and path.is_file():
-            try:
-                os.link(path.resolve(), target / path.name)
-            except OSError:
-                shutil.copyfile(path, target / path.name)
+def share_files(files: Iterable[Path], target: Path) -> None:
+    """Give the folder `target` these files without writing them again: as hard links, where the file system has them. A
+    link, as the hub's cache has them, counts as what it leads to."""
+    for path in files:
+        try:
+            os.link(path.resolve(), target / path.name)
+        except OSError:
+            shutil.copyfile(path, target / path.name)
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:

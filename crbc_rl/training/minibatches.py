@@ -133,7 +133,7 @@ def _weights(batch: RolloutBatch, rows: Ints, aggregation: str) -> Floats:
     weights = np.zeros(len(rows))
     kept = np.ones(len(rows), dtype=bool) if batch.masked is None else ~batch.masked[rows]
     if kept.any():
-        weights[kept] = token_weights(batch.response_length[rows][kept], batch.group[rows][kept], aggregation)
+        weights[kept] = token_weights(batch.sampled_length[rows][kept], batch.group[rows][kept], aggregation)
     return weights
 
 

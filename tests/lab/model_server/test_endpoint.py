@@ -54,6 +54,17 @@ def test_an_evaluation_is_the_same_task_by_task(name: str, monkeypatch: pytest.M
         assert np.array_equal(values, found[column]), column
 
 
+def test_a_long_thought_is_closed_as_without_the_endpoint(policy: TransformersPolicy, client: Client) -> None:
+    policy.think_at_most(4, 12)
+    try:
+        expected = [policy.generate([Prompt(text)], [5], 1.0, 12)[0] for text in TEXTS]
+        assert any(turn.forced[1] for turn in expected)
+        told = [client.chat(text, seed=5, max_tokens=12)["choices"][0]["message"]["content"] for text in TEXTS]
+        assert told == [turn.text for turn in expected]
+    finally:
+        policy.think_at_most(None, 12)
+
+
 def test_a_reply_depends_on_its_prompt_and_seed_alone(policy: TransformersPolicy, client: Client) -> None:
     asked = [(text, seed) for seed in range(6) for text in TEXTS]
     expected = [policy.generate([Prompt(text)], [seed], 1.0, 8)[0].text for text, seed in asked]

@@ -209,13 +209,14 @@ def test_padding_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 1 to 4 tokens in one pass of two ranks: each computes two rows, as long as the longest."""
     monkeypatch.setattr("crbc_lab.plan.padding._lengths", lambda work, rows, limit: np.array([3.0, 1.0, 4.0, 2.0]))
     config = toy(WORK).config
-    assert computed(config, WORK, 4, 2, 4, None) == 2 * 2 * 4 / 10
-    assert computed(config, WORK, 4, 1, 4, 1) == 1.0  # each row alone
-    assert computed(config, WORK, 4, 2, 4, 1) == 2 * (2 + 4) / 10
-    assert computed(config, WORK, 4, 2, 2, None) == 2 * (3 + 4) / 10  # two mini-batches
+    assert computed(config, WORK, False, 4, 2, 4, None) == 2 * 2 * 4 / 10
+    assert computed(config, WORK, False, 4, 1, 4, 1) == 1.0  # each row alone
+    assert computed(config, WORK, False, 4, 2, 4, 1) == 2 * (2 + 4) / 10
+    assert computed(config, WORK, False, 4, 2, 2, None) == 2 * (3 + 4) / 10  # two mini-batches
     packed = toy(WORK, "policy.attention=flash_attention_2").config
-    assert computed(packed, WORK, 4, 2, 4, None) == 2 * (2 + 4) / 10  # ranks wait, and nothing is padded
-    assert computed(packed, WORK, 4, 1, 4, None) == 1.0
+    assert computed(packed, WORK, False, 4, 2, 4, None) == 2 * (2 + 4) / 10  # ranks wait, and nothing is padded
+    assert computed(packed, WORK, False, 4, 1, 4, None) == 1.0
+    assert computed(packed, WORK, True, 4, 2, 4, None) == 2 * 2 * 4 / 10  # rows with frames are never packed
 
 
 def test_drawn_lengths_have_the_workloads_means() -> None:
@@ -228,8 +229,8 @@ def test_drawn_lengths_have_the_workloads_means() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("env", ["alfworld-short", "sokoban-short", "webshop-short"])
-def test_the_padding_is_that_of_real_updates(env: str) -> None:
-    """What the learner's passes pad of the expert's turns, beside what the plan draws of their lengths."""
+def test_the_padding_is_that_of_the_experts_turns(env: str) -> None:
+    """What the learner's passes pad of them, beside what the plan draws of their lengths."""
     config = load_config(env, ["optim.minibatch=64"])
     work = workload_of(config, expert_lengths(config))
     assert work is not None
@@ -241,7 +242,7 @@ def test_the_padding_is_that_of_real_updates(env: str) -> None:
         for rank in range(2):
             for part in micro_batches(batch, np.arange(begin, begin + 64), None, 0, 8, rank, 2):
                 spent += part.ids.numel()
-    assert computed(config, work, 512, 2, 64, 8) - 1 == pytest.approx(spent / real - 1, abs=0.05)
+    assert computed(config, work, False, 512, 2, 64, 8) - 1 == pytest.approx(spent / real - 1, abs=0.05)
 
 
 def expert_turns(config: TrainConfig, rows: int) -> list[Turn]:

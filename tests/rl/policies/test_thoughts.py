@@ -25,6 +25,8 @@ from crbc_rl.policies.vllm import Requests, VllmPolicy
 from crbc_rl.rollout.metrics import rollout_metrics
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.runs.transcripts import recorded
+from crbc_rl.training.minibatches import mini_batches
 
 LIMIT, MOST = 5, 12
 PROMPTS = [Prompt("# # @"), Prompt("Sokoban\n# @ $ ."), Prompt("up"), Prompt("up")]
@@ -33,7 +35,7 @@ PROMPTS = [Prompt("# # @"), Prompt("Sokoban\n# @ $ ."), Prompt("up"), Prompt("up
 @pytest.fixture
 def policy() -> TransformersPolicy:
     policy = fresh_policy()
-    policy.think_at_most(LIMIT)
+    policy.think_at_most(LIMIT, MOST)
     return policy
 
 
@@ -61,9 +63,9 @@ def test_a_closed_thought_and_a_short_reply_are_left_alone(policy: TransformersP
     expected = fresh_policy().generate(PROMPTS, range(len(PROMPTS)), 1.0, MOST)
     policy.thought = replace(policy.thought, closed=lambda tokens: len(tokens) == LIMIT)
     assert [(turn.response, turn.forced) for turn in _generate(policy)] == [(one.response, (0, 0)) for one in expected]
-    policy.think_at_most(MOST)
+    policy.think_at_most(MOST, 2 * MOST)
     assert [turn.forced for turn in _generate(policy)] == [(0, 0)] * len(PROMPTS)
-    policy.think_at_most(None)
+    policy.think_at_most(None, MOST)
     assert [turn.response for turn in _generate(policy)] == [one.response for one in expected]
 
 
@@ -129,8 +131,11 @@ def test_a_run_trains_what_it_sampled(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (("rollout.max_thought_tokens=9",), "rollout.max_thought_tokens: 9 leaves nothing of max_new_tokens"),
         (("rollout.max_thought_tokens=2", "credit.method=gae"), "rollout.max_thought_tokens: PPO's critic"),
+        (
+            ("rollout.max_thought_tokens=7",),
+            "7, and 4 that close a thought, leave no answer of max_new_tokens=9: set it to",
+        ),
     ],
 )
 def test_what_cannot_work_is_said_first(
@@ -140,12 +145,47 @@ def test_what_cannot_work_is_said_first(
     assert said in refusal(capsys, "train", str(config), "--run", str(tmp_path / "run"), "--set", *changes)
 
 
+def test_a_recording_gives_what_was_put_there_no_advantage(policy: TransformersPolicy) -> None:
+    turns = _generate(policy)
+    batch = table(turns, advantage=[2.0] * len(turns))
+    batch = replace(batch, seen=np.full((4, len(batch.old)), 2.0))
+    for turn, kept in zip(turns, recorded(batch, lambda _: ""), strict=True):
+        begin, end = turn.forced
+        assert list(kept.advantages) == [0.0 if begin <= k < end else 2.0 for k in range(len(turn.response))]
+
+
+def test_a_limit_is_a_part_of_one_that_is_named(model: Path, tmp_path: Path, capsys: Any) -> None:
+    config = write_config(tmp_path / "c.yaml", model, rollout={"max_thought_tokens": 9})
+    assert "it is a part of max_new_tokens: set that too" in refusal(capsys, "train", str(config))
+
+
+@pytest.mark.parametrize("aggregation", ["token", "step", "group"])
+def test_what_was_put_there_has_no_weight(policy: TransformersPolicy, aggregation: str) -> None:
+    turns = [*_generate(policy)[:2], Turn([1], [5, 6, policy.eos], [-1.0, -1.0, -1.0])]
+    batch = table(turns, advantage=[1.0, -1.0, 0.5])
+    assert batch.sampled_length.tolist() == [len(t.response) - t.forced[1] + t.forced[0] for t in turns]
+    config = small(Path("m"), loss={"aggregation": aggregation}, optim={"minibatch": 8})
+    (one,) = mini_batches(batch, config, np.random.default_rng(0))
+    (part,) = micro_batches(batch, one.rows, one.weights, policy.pad)
+    assert (part.weights[:, None] * part.response_mask).sum().item() == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_short_limit_of_replies_ends_before_that_of_thoughts(policy: TransformersPolicy) -> None:
+    """Somebody evaluates with fewer tokens than were trained."""
+    assert all(len(turn.response) <= 3 and turn.forced == (0, 0) for turn in policy.generate(PROMPTS, [0] * 4, 1.0, 3))
+    engine = Engine(policy, lambda ids: [7] * 20)
+    queue = Requests(cast(VllmPolicy, engine), 1.0, 3)
+    assert queue.ready() == [] and not engine.requests
+    queue.ask(0, PROMPTS[0], 1)
+    assert [turn.response for _, turn in queue.ready()] == [[7, 7, 7]] and engine.requests[0][2] == 3
+
+
 def test_a_tokenizer_that_cannot_write_the_tag_is_an_error(
     policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policy, "text", lambda tokens: "?")
     with pytest.raises(ConfigError, match="max_thought_tokens: the tokenizer cannot write </think>"):
-        policy.think_at_most(3)
+        policy.think_at_most(3, MOST)
 
 
 class Engine:

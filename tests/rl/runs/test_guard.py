@@ -132,11 +132,4 @@ def test_waiting_for_environments_is_told_once(
     for update in (1, 2):
         guard.wait(update, {"generate": generate, "environments": environments})
     said = [record.getMessage() for record in caplog.records]
-    assert (
-        said
-        == [
-            "update 1: sampling waited 2 s for the environments, and sampled for 2: with rollout.waves=2 they "
-            "step beside it"
-        ]
-        * told
-    )
+    assert [line.startswith("update 1: sampling waited 2 s for the environments") for line in said] == [True] * told

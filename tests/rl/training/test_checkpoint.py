@@ -25,6 +25,7 @@ from crbc_rl.learner import Learner
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.runs.model import ORIGIN
 from crbc_rl.training import files
 from crbc_rl.training.checkpoint import restore_weights
 from crbc_rl.training.files import MANIFEST
@@ -183,9 +184,14 @@ def test_no_model_is_written_twice_and_none_before_training(
     )
     if not links:
         monkeypatch.setattr(os, "link", refuse)
-    config = small(model, **TINY | {"updates": 1})
+    shutil.copytree(model, tmp_path / "model")
+    for name in ("warmstart.json", "words.json", "merged.json", "adapters.safetensors"):  # of another run's model
+        (tmp_path / "model" / name).write_bytes(b"{}")
+    config = small(tmp_path / "model", **TINY | {"updates": 1, "policy": {"lora_rank": 2}})
     Learner(config, Run.start(tmp_path / "run", config, resume=False)).train()
     run = tmp_path / "run"
+    assert not {path.name for path in run.glob("best/*/*")} & ORIGIN
+    assert (run / "checkpoints/000000/adapters.safetensors").stat().st_size > 2, "its own"
     assert len(written) == 1, "of update 1"
     places = [run / "model", *run.glob("best/*"), *run.glob("checkpoints/*")]
     initial = [place for place in places if place.name in ("model", "000000")]

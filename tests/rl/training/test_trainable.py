@@ -365,6 +365,17 @@ def test_weights_that_are_sharded_are_those_of_the_step_before(model: Path) -> N
     assert (weights[0] - weights[1]).abs().mean() < 1e-3
 
 
+def test_a_reference_that_is_sharded_is_whole_for_its_passes_alone(model: Path) -> None:
+    actor = Actor(small(model, policy={"precision": "bfloat16"}, loss={"kl": 0.1}), Distributed())
+    assert actor.reference is not None
+    table_of = [Turn([5, 6, 7], [8, 9, actor.policy.eos], [-5.0] * 3)]
+    actor.optimise(table(table_of, advantage=[1.0]), rng("x"))
+    assert {type(weight) for weight in actor.reference.model.parameters()} == {
+        type(weight) for weight in actor.policy.model.parameters()
+    }
+    Distributed().leave()
+
+
 @pytest.mark.parametrize("loss", [{"kl": 0.0}, {"kl": 0.0, "entropy": 0.01}, {"kl": 0.1}])
 def test_only_rows_that_teach_are_read_for_a_gradient(
     model: Path, monkeypatch: pytest.MonkeyPatch, loss: dict[str, float]
