@@ -100,20 +100,11 @@ def coverages(process: EmpiricalProcess, depths: Sequence[int | None] = PAPER_DE
     deepest = None if None in asked else max((d for d in asked if d is not None), default=0)
     by_depth: dict[int | None, Ints] = {}
     for depth, words in enumerate(_propagate(process, deepest)):
-        count = bits(words).sum(axis=1, dtype=np.int64)
+        count = np.bitwise_count(words).sum(axis=1, dtype=np.int64)
         if depth in asked:
             by_depth[depth] = count
     # Once a round changes nothing, all further depths equal the closure.
     return np.stack([by_depth.get(depth, count) for depth in depths])
-
-
-def bits(words: Words) -> NDArray[np.uint8]:
-    """The bits that are set in words, or in bytes of them: their sum over the last axis is the number of each row."""
-    return np.bitwise_count(words) if hasattr(np, "bitwise_count") else _BITS[words.view(np.uint8)]  # from NumPy 2 on
-
-
-_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
-"""Of each byte."""
 
 
 def eligible(process: EmpiricalProcess) -> NDArray[np.bool_]:

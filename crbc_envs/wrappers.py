@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -20,6 +20,11 @@ from crbc_envs.spaces import holds_text
 from crbc_envs.vector.contract import attribute, replies_of
 from crbc_envs.vector.group import GroupVectorEnv
 from crbc_envs.vector.members import member_info
+
+if TYPE_CHECKING:
+    GroupWrapper = VectorWrapper[Any, ArrayLike, Any, Any, Any]
+else:
+    GroupWrapper = VectorWrapper  # it is generic from Gymnasium 1.3 on
 
 Queries = Sequence[str] | Callable[[dict[str, Any]], Sequence[str]]
 """Texts in place of a placeholder: always the same ones, or those for an info, such as words of `info["task"]`."""
@@ -219,7 +224,7 @@ class DiscreteActions(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorAr
         return Sizes(num_actions, length)
 
 
-class VectorDiscreteActions(VectorWrapper[Any, ArrayLike, Any, Any, Any]):
+class VectorDiscreteActions(GroupWrapper):
     """`DiscreteActions` for every member of a `GroupVectorEnv`, with equal results.
 
     Actions are (num_envs,) integers, and observations arrays (num_envs, ...). `texts` has the texts of every

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorWrapper
+from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 from anchors import InternedRollouts
 from crbc_envs import VectorDiscreteActions
+from crbc_envs.wrappers import GroupWrapper
 from crbc_rl import credit
 
 
-class Rounds(VectorWrapper[Any, ArrayLike, Any, Any, Any]):
+class Rounds(GroupWrapper):
     """The groups of `envs` in lock step. `horizon` steps are a round, then every group begins a new task.
 
     A member that has ended idles until the round is over; `live_steps` counts the steps that were no idling. The

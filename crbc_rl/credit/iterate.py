@@ -71,7 +71,7 @@ def _gmres(matrix: csr_array, residual: Floats, precondition: Callable[[Floats],
         new -= overlap @ basis[: j + 1]
         length = hessenberg[j + 1, j] = float(np.linalg.norm(new))
         system, right = hessenberg[: j + 2, : j + 1], target[: j + 2]
-        weights = np.linalg.lstsq(system, right)[0]
+        weights = np.linalg.lstsq(system, right, rcond=None)[0]
         if length <= 1e-15 * norm or np.linalg.norm(right - system @ weights) <= goal:
             break
         basis[j + 1] = new / length
