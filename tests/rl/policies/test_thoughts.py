@@ -15,7 +15,7 @@ from learner_fixtures import fresh_policy, small, write_config
 from refusals import refusal
 from tables import table, weighed
 
-from crbc_envs.actions import CLOSE_THINK, LENGTH
+from crbc_envs.actions import CLOSE_THINK, CUT_THOUGHT, LENGTH
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches
 from crbc_rl.errors import ConfigError
@@ -126,6 +126,23 @@ def test_a_run_trains_what_it_sampled(model: Path, tmp_path: Path) -> None:
     closed = [turn.forced[1] > 0 for turn in batch.turns]
     assert any(closed) and record["thought_cut"] > 0
     assert rollout_metrics(batch, {}, learner.actor.policy.eos)["thought_cut"] == pytest.approx(np.mean(closed))
+
+
+def test_a_template_that_opens_the_thought_is_trained_with_a_limit(tmp_path: Path) -> None:
+    policy = fresh_policy()
+    policy.tokenizer.chat_template += "{% if add_generation_prompt %}{{ '<think>\\n' }}{% endif %}"
+    policy.save(tmp_path / "model")
+    rollout = {"num_groups": 2, "group_size": 3, "max_new_tokens": 12, "max_thought_tokens": 4}
+    env = {"replies": "thought", "kwargs": {"observation": "text", "max_steps": 3}}
+    config = small(tmp_path / "model", updates=1, rollout=rollout, env=env, loss={"entropy": 0.1})
+    learner = Learner(config, Run.start(tmp_path / "run", config, resume=False))
+    assert learner.actor.policy.opens_thought
+    learner.train()
+    assert read_metrics(tmp_path / "run")[1]["drift"] < 1e-4
+    turns = learner.worker.sample(2).turns
+    closed = [turn for turn in turns if turn.forced[1]]
+    assert closed and all(turn.text.startswith("<think>") and CLOSE_THINK in turn.text for turn in closed)
+    assert not any(turn.cause == CUT_THOUGHT for turn in closed), "what was closed may be malformed behind it"
 
 
 @pytest.mark.parametrize(
