@@ -241,11 +241,8 @@ class Requests:
         length = most - len(turn.response) if turn.response or thought is None else min(most, thought.limit)
         sampling = self.engine.sampling(seed, temperature, length)
         (name,) = self.engine.llm.enqueue([self.engine.request(turn)], sampling, use_tqdm=False)
-        self.asked[name.partition("-")[0]] = (
-            key,
-            turn,
-            seed,
-        )  # the rest is random and not part of the output's request_id
+        # What follows the dash is random, and no part of the output's request_id.
+        self.asked[name.partition("-")[0]] = key, turn, seed
 
     def ready(self) -> list[tuple[int, Turn]]:
         enough = min(len(self.asked), 1) if self.engine.waves == 1 else -(-len(self.asked) // 8)
