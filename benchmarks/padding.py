@@ -10,7 +10,7 @@ trainers without a division of their own do; the other two are the learner's, pa
 from __future__ import annotations
 
 from benchmarks.paper_runtime import CONFIGS
-from crbc_lab.plan.padding import DRAWN, _lengths, computed
+from crbc_lab.plan.padding import DRAWN, computed, drawn_lengths
 from crbc_lab.plan.workload import Workload, workload_of
 from crbc_rl.config import TrainConfig, load_config
 
@@ -19,7 +19,7 @@ RANKS = 8
 
 def as_they_come(config: TrainConfig, work: Workload) -> float:
     """Each rank pads its own passes, and all wait for the one with the most tokens."""
-    lengths, size = _lengths(work, DRAWN, config.rollout.max_new_tokens), config.optim.microbatch or 1
+    lengths, size = drawn_lengths(work, DRAWN, config.rollout.max_new_tokens), config.optim.microbatch or 1
     whole = lengths[: len(lengths) // (RANKS * size) * RANKS * size].reshape(-1, RANKS, size)
     return float((whole.max(axis=2) * size).max(axis=1).sum() * RANKS / whole.sum())
 

@@ -328,10 +328,10 @@ def _stack(
     turns = [batch.turns[rows[part[0]]] for part in parts]
     paths = [path for tree in made for path in tree.paths]
     length, width = max(map(len, made)), max(len(turn.response) for turn in turns)
-    sampled = [np.delete(np.arange(len(turn.response)), slice(*turn.forced)) for turn in turns]
-    real = torch.arange(width) < torch.tensor([len(turn.response) for turn in turns])[:, None]
+    kept = np.arange(width) < np.array([len(turn.response) for turn in turns])[:, None]
     for row, turn in enumerate(turns):
-        real[row, slice(*turn.forced)] = False
+        kept[row, slice(*turn.forced)] = False
+    sampled, real = [np.flatnonzero(tokens) for tokens in kept], torch.from_numpy(kept)
     of_row = np.repeat(np.arange(len(made)), [len(tree.turns) for tree in made])
     parts = parts if counts else []
     index = torch.tensor([i for i, part in enumerate(parts) for _ in part], dtype=torch.long)

@@ -74,7 +74,7 @@ def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float, re
     loading = {"whole weights, float32": 4 * model.parameters, **reserve}
     if _sharded(config, gpus):
         loading["a weight beside its shard"] = 4 * model.vocabulary * model.hidden // gpus
-    if config.loss.kl and not config.policy.lora_rank:  # the reference is loaded after the policy is sharded
+    if _refers(config):  # the reference is loaded after the policy is sharded
         loading["the policy, sharded"] = 4 * model.parameters // gpus
     peak = max(_activations(config, model, gpus), _scoring(config, model, gpus), key=lambda parts: sum(parts.values()))
     training = {
@@ -98,6 +98,11 @@ def _sharded(config: TrainConfig, gpus: int) -> bool:
     return gpus > 1 or config.policy.precision == "bfloat16"
 
 
+def _refers(config: TrainConfig) -> bool:
+    """Whether a reference is loaded; LoRA's is the model without factors."""
+    return bool(config.loss.kl and not config.policy.lora_rank)
+
+
 def _bytes(config: TrainConfig) -> int:
     return 2 if config.policy.precision == "bfloat16" else 4
 
@@ -117,7 +122,7 @@ def _held(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     if config.credit.method == CRITIC:
         parts["critic, with its moments"] = 12 * share
     offloaded = config.policy.offload_reference and _sharded(config, gpus)  # FSDP does it
-    if config.loss.kl and not (offloaded or config.policy.lora_rank):
+    if _refers(config) and not offloaded:
         parts["reference, float32"] = 4 * share
     if engine_of(config).is_transformers and _sharded(config, gpus):
         parts["copy that samples"] = _bytes(config) * model.parameters
@@ -141,7 +146,7 @@ def _moving(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
         return {}
     size = _bytes(config)
     parts = {"gathered and reduced": size * 2 * (model.block + model.outside) + (size + 4) * model.block}
-    if config.loss.kl and not config.policy.lora_rank:
+    if _refers(config):
         parts["the reference's embedding and head, whole"] = size * model.outside
     return parts
 

@@ -25,7 +25,7 @@ def computed(
     An update of `rows` rows is read in mini-batches of `at_once`, with at most `size` rows a rank and pass.
     Rows with `frames` are never packed.
     """
-    drawn = _lengths(work, max(1, min(round(rows), DRAWN)), config.rollout.max_new_tokens)
+    drawn = drawn_lengths(work, max(1, min(round(rows), DRAWN)), config.rollout.max_new_tokens)
     packs, spent = (config.policy.attention or "").startswith("flash") and not frames, 0.0
     for begin in range(0, len(drawn), at_once):
         lengths = np.sort(drawn[begin : begin + at_once])
@@ -36,7 +36,7 @@ def computed(
     return float(spent / drawn.sum())
 
 
-def _lengths(work: Workload, rows: int, limit: int) -> np.ndarray:
+def drawn_lengths(work: Workload, rows: int, limit: int) -> np.ndarray:
     """Tokens of rows in no order: prompts around their mean, and replies that end at random."""
     draws, even, on = np.random.default_rng(0), (np.arange(rows) + 0.5) / rows, going_on(work.reply, limit)
     replies = np.full(rows, limit) if on >= 1 else np.minimum(1 + np.log1p(-even) / np.log(max(on, 1e-300)), limit)

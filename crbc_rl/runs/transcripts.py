@@ -87,12 +87,11 @@ def recorded(batch: RolloutBatch, decode: Decode, rows: Iterable[int] | None = N
     for row in range(len(batch)) if rows is None else rows:
         turn, begin = batch.turns[row], ends[row] - batch.response_length[row]
         values = () if batch.value is None else tuple(batch.value[begin : ends[row]].tolist())
-        seen = [] if batch.seen is None else batch.seen[:, begin : ends[row]].tolist()
-        if seen:  # what was put there has no advantage
-            seen[2] = [0.0 if turn.forced[0] <= k < turn.forced[1] else value for k, value in enumerate(seen[2])]
-        seen = list(map(tuple, seen)) if np.isfinite(seen).all() else []
+        seen = np.empty((0, 0)) if batch.seen is None else batch.seen[:, begin : ends[row]].copy()
+        seen[2:3, slice(*turn.forced)] = 0.0  # what was put there has no advantage
+        told = list(map(tuple, seen.tolist())) if np.isfinite(seen).all() else []
         ids = tuple(turn.prompt), tuple(turn.response)
-        sums: Any = (math.fsum(turn.logprobs), *ids, turn.cause, tuple(turn.logprobs), values, *seen)
+        sums: Any = (math.fsum(turn.logprobs), *ids, turn.cause, tuple(turn.logprobs), values, *told)
         turns.append(RecordedTurn(turn.asked or decode(turn), turn.text, *sums))
     return turns
 

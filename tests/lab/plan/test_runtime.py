@@ -16,7 +16,7 @@ from crbc_lab import cli
 from crbc_lab.plan.architecture import Architecture, find_architecture
 from crbc_lab.plan.hardware import HARDWARE, Hardware, fewest_nodes, find_hardware
 from crbc_lab.plan.lengths import expert_lengths
-from crbc_lab.plan.padding import _lengths, computed
+from crbc_lab.plan.padding import computed, drawn_lengths
 from crbc_lab.plan.plan import make_plan
 from crbc_lab.plan.runtime import Job, Phase, decode, decode_step, estimate, forward, total
 from crbc_lab.plan.workload import MEASURED, Workload, going_on, longest_chain, spread, workload_of
@@ -207,7 +207,7 @@ def of_toy(work: Workload, gpus: int) -> dict[str, float]:
 
 def test_padding_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 1 to 4 tokens in one pass of two ranks: each computes two rows, as long as the longest."""
-    monkeypatch.setattr("crbc_lab.plan.padding._lengths", lambda work, rows, limit: np.array([3.0, 1.0, 4.0, 2.0]))
+    monkeypatch.setattr("crbc_lab.plan.padding.drawn_lengths", lambda work, rows, limit: np.array([3.0, 1.0, 4.0, 2.0]))
     config = toy(WORK).config
     assert computed(config, WORK, False, 4, 2, 4, None) == 2 * 2 * 4 / 10
     assert computed(config, WORK, False, 4, 1, 4, 1) == 1.0  # each row alone
@@ -220,11 +220,11 @@ def test_padding_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_drawn_lengths_have_the_workloads_means() -> None:
-    drawn = _lengths(Workload(prompt=400, spread=50, reply=20, solved=1), 2_048, 60)
+    drawn = drawn_lengths(Workload(prompt=400, spread=50, reply=20, solved=1), 2_048, 60)
     assert drawn.mean() == pytest.approx(420, abs=3) and drawn.std() == pytest.approx(
         sqrt(50**2 + spread(20, 60) ** 2), rel=0.1
     )
-    assert set(_lengths(replace(FULL, spread=0.0), 50, 8)) == {16}
+    assert set(drawn_lengths(replace(FULL, spread=0.0), 50, 8)) == {16}
 
 
 @pytest.mark.slow
