@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from crbc_lab.studies.paper.printed import Row, rows
 from crbc_rl.config import load_config, read_mapping
 from crbc_rl.config.read import explain
 from crbc_rl.config.sections import TrainConfig
@@ -33,33 +32,6 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PrintedColumn(_Part):
-    """The paper's own figures for the rows of a setting: a column of one of its tables, or of a block of it."""
-
-    table: str
-    column: str
-    block: str = ""
-
-    @model_validator(mode="after")
-    def _known(self) -> PrintedColumn:
-        if not any(self.column in one.cells for one in self._rows()):
-            tables = sorted({one.table for one in rows()})
-            raise ValueError(
-                f"no column {self.column!r} in block {self.block!r} of table {self.table!r} of the paper; its tables: "
-                + ", ".join(tables)
-            )
-        return self
-
-    def _rows(self) -> list[Row]:
-        return [one for one in rows() if one.table == self.table and self.block in ("", one.block)]
-
-    def cell(self, variant: Variant) -> str:
-        """What the paper prints for a variant, "82.81±2.30"; "" where it has no such row."""
-        name = variant.row or variant.label
-        row_name = f"{self.block}, {name}" if self.block else name
-        return next((str(one.cells.get(self.column, "")) for one in self._rows() if one.name == row_name), "")
-
-
 class Setting(_Part):
     """Where variants are compared: a config, with changes that hold for all of them."""
 
@@ -74,7 +46,6 @@ class Setting(_Part):
     """Of one training, on one core; 0 where nobody has measured it."""
     set_tuning: Changes = Field(default_factory=dict)
     """Further changes for the trainings that candidates are chosen with, such as fewer updates."""
-    printed: PrintedColumn | None = None
 
     @model_validator(mode="after")
     def _seeds_are_not_of_the_tuning(self) -> Setting:
@@ -88,9 +59,6 @@ class Variant(_Part):
     all seeds. The first one is the method's own default."""
 
     label: str
-    row: str = ""
-    """Its name in the paper's table, where that is not the label; with the block's before it, "G=4, GRPO", where the
-    setting names no block."""
     set: Changes = Field(default_factory=dict)
     reference: str = ""
     """The variant that this one is compared with, where it is not the study's."""

@@ -27,8 +27,7 @@ PHASES = ("generate", "environments", "reset", *CREDIT, "tensors", "train", "ref
 @dataclass(frozen=True, slots=True)
 class Row:
     """A variant with at least two finished seeds. `beside` is its comparison with `reference`, the label of another
-    row; the study's reference has neither. `paper` is what the paper prints for it, "" where it has nothing of the
-    kind."""
+    row; the study's reference has neither."""
 
     name: str
     label: str
@@ -39,7 +38,6 @@ class Row:
     area: float
     reference: str
     beside: Comparison | None
-    paper: str
 
 
 def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
@@ -55,7 +53,6 @@ def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
     shared = {name: [kept for kept in own if kept.seed in seeds] for name, own in named.items()}
     outcomes = {name: outcomes_of(own) for name, own in shared.items()}
     beside = {one.name: one for one in compare(outcomes, reference)}
-    printed = study.setting(scale, env).printed
     return [
         Row(
             name=name,
@@ -67,7 +64,6 @@ def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
             area=float(np.mean([_area(kept) for kept in own])),
             reference=study.variants[reference[name]].label if name in reference else "",
             beside=beside.get(name),
-            paper=printed.cell(study.variants[name]) if printed else "",
         )
         for name, own in shared.items()
     ]
@@ -85,12 +81,8 @@ def outcomes_of(kept: Sequence[Kept]) -> Outcomes:
 
 def table(rows: Sequence[Row]) -> str:
     """The comparison: success, its interval, the difference from the reference and whether it is separated from it.
-    Where rows have several references, each says which is its own.
-
-    What the paper prints stands beside it, of its own models and tasks."""
+    Where rows have several references, each says which is its own."""
     heads = ["method", "test success, %", "difference", "corrected p", "smallest to be seen", "area, %"]
-    printed = any(row.paper for row in rows)
-    heads += ["the paper, %"] * printed
     several = len({row.reference for row in rows if row.beside}) > 1
     lines = [_line(heads), _line(["---"] * len(heads))]
     for row in rows:
@@ -106,7 +98,7 @@ def table(rows: Sequence[Row]) -> str:
                 "< 0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}",
                 f"{100 * one.smallest:.1f}",
             ]
-        lines.append(_line([*cells, f"{100 * row.area:.1f}", *[row.paper] * printed]))
+        lines.append(_line([*cells, f"{100 * row.area:.1f}"]))
     return "\n".join(lines)
 
 

@@ -169,10 +169,6 @@ def test_the_seeds_of_a_table_are_not_those_of_the_candidates():
             "variant 'a' is compared with 'grpo', which must be another of",
         ),
         ({"settings": {"labs": {}}}, "settings.labs"),
-        (
-            {"settings": {"lab": {"x": {"config": "x", "printed": {"table": "sokoban-results", "column": "All"}}}}},
-            "no column 'All' in block '' of table 'sokoban-results' of the paper",
-        ),
     ],
 )
 def test_a_wrong_study_is_one_line_that_names_the_key(change, said):
@@ -301,16 +297,6 @@ def test_rows_may_have_references_of_their_own(study, played):
     assert same.p == grpo.p and same.corrected == pytest.approx(min(1.0, 2 * same.p))
     assert " from GRPO, not separated |" in table(list(found.values()))
     assert " from " not in table(rows(study, "lab", "sokoban", played))
-
-
-def test_what_the_paper_prints_stands_beside_its_rows(study, played):
-    assert "the paper" not in table(rows(study, "lab", "sokoban", played))
-    setting = STUDY["settings"]["lab"]["sokoban"]
-    printed = {"table": "sokoban-results", "block": "3B", "column": "Succ."}
-    named = {**STUDY, "settings": {"lab": {"sokoban": {**setting, "printed": printed}}}}
-    (path := played / "two.yaml").write_text(yaml.safe_dump(named, sort_keys=False))
-    head, _, grpo, crbc = table(rows(load_study(str(path)), "lab", "sokoban", played)).splitlines()
-    assert head.endswith("| the paper, % |") and grpo.endswith("| 46.48±3.64 |") and crbc.endswith("| 82.81±2.30 |")
 
 
 def test_scores_are_means_over_the_seeds(study, played):

@@ -1,11 +1,11 @@
-"""The paper's tables of results as data, `tables.yaml`, typed from the LaTeX source."""
+"""The paper's tables of results as data, `paper_tables.yaml`, typed from the LaTeX source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import yaml
 
@@ -52,7 +52,7 @@ def rows() -> tuple[Row, ...]:
 
 
 def _rows() -> Iterator[Row]:
-    text = files("crbc_lab.studies.paper").joinpath("tables.yaml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("paper_tables.yaml").read_text(encoding="utf-8")
     for table in yaml.safe_load(text):
         for block in table["blocks"]:
             for method, line in block["rows"].items():

@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 
 import pytest
+from paper_tables import PrintedValue, rows
 from paths import SHARED
-
-from crbc_lab.studies.paper.printed import PrintedValue, rows
 
 Place = tuple[str, str, str, str]
 """Label of the table, block, method and column."""
