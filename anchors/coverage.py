@@ -100,11 +100,17 @@ def coverages(process: EmpiricalProcess, depths: Sequence[int | None] = PAPER_DE
     deepest = None if None in asked else max((d for d in asked if d is not None), default=0)
     by_depth: dict[int | None, Ints] = {}
     for depth, words in enumerate(_propagate(process, deepest)):
-        count = np.bitwise_count(words).sum(axis=1, dtype=np.int64)
+        count = _ones(words).sum(axis=1, dtype=np.int64)
         if depth in asked:
             by_depth[depth] = count
     # Once a round changes nothing, all further depths equal the closure.
     return np.stack([by_depth.get(depth, count) for depth in depths])
+
+
+def _ones(words: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    if hasattr(np, "bitwise_count"):
+        return np.bitwise_count(words)
+    return np.unpackbits(words.view(np.uint8), axis=1)  # numpy 1
 
 
 def eligible(process: EmpiricalProcess) -> NDArray[np.bool_]:

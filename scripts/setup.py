@@ -48,8 +48,11 @@ ADAPTERS = {
     "sb3": True,
     "trl": True,
     "verl": True,
+    "trinity": True,
+    "verifiers": False,
     "openenv": False,
     "tracking": False,
+    "floors": True,
 }  # beside others: whether it needs torch
 LOCKED_PYTHONS = ("python3.11", "python3.12", "python3.13")
 LOCKED_MACHINES = ("Linux x86_64", "Linux aarch64", "Darwin arm64")  # on others, packages have no wheels

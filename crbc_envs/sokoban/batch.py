@@ -100,7 +100,8 @@ class SokobanBatch:
         ahead = player + shift
         beyond = ahead + shift
         flat, rules = self._flat, _rules()
-        case = flat[player] * np.intp(49) + flat[ahead] * np.intp(7) + flat[beyond]
+        # Numpy 1 would multiply uint8 by a number as uint8.
+        case = np.multiply(flat[player], 49, dtype=np.intp) + np.multiply(flat[ahead], 7, dtype=np.intp) + flat[beyond]
         # For `STAY`, all three are the same cell, and each writes its old value.
         flat[player], flat[ahead], flat[beyond] = rules.player[case], rules.ahead[case], rules.beyond[case]
         placed = self._placed[chosen] + rules.gained[case]

@@ -172,7 +172,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         return self._advance(members, np.array(members, dtype=np.intp), actions)
 
     def close_extras(self, **kwargs: Any) -> None:
-        self.members.close()
+        if hasattr(self, "members"):  # the finalizer comes here, too, where the constructor failed
+            self.members.close()
 
     def render(self) -> tuple[Any, ...]:
         return self.members.render()

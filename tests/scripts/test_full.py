@@ -162,9 +162,10 @@ def test_the_guards_of_this_tree_are_there(full) -> None:
 
 def absent_packages() -> set[str]:
     """The modules of packages that some extra brings and `dev`, so .venv, does not."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {**project["optional-dependencies"], "": project["dependencies"]}
     names = {extra: {re.split(r"[^\w.-]", line)[0] for line in lines} for extra, lines in extras.items()}
-    inside = {"dev", *re.findall(r"\w+", re.search(r"\[(.*)\]", next(x for x in extras["dev"] if "crbc" in x))[1])}
+    inside = {"", "dev", *re.findall(r"\w+", re.search(r"\[(.*)\]", next(x for x in extras["dev"] if "crbc" in x))[1])}
     have = set().union(*(names[extra] for extra in inside))
     return {name.replace("-", "_") for extra in names for name in names[extra] - have} - {"crbc"}
 

@@ -81,20 +81,6 @@ def test_another_value_is_refused() -> None:
         values(played("house", 1), trsut="slope")
 
 
-def test_the_learner_keeps_the_slope_in_its_checkpoint(tmp_path: Any) -> None:
-    from learner_fixtures import fresh_policy, small
-
-    from crbc_rl.learner import Learner
-    from crbc_rl.runs.folder import Run
-
-    fresh_policy().save(tmp_path / "model")
-    config = small(tmp_path / "model", updates=2, credit={"method": "crbc", "crbc": {"trust": "slope"}})
-    Learner(config, Run.start(tmp_path / "run", config, resume=False)).train()
-    again = Learner(config, Run.start(tmp_path / "run", config, resume=True))
-    assert again.trusted.sums.shape == (3, 2 * config.rollout.num_groups)
-    again.close()
-
-
 def _earned(process: EmpiricalProcess) -> Any:
     from crbc_rl.credit.rewards import Earned
 

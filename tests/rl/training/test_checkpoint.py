@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from learner_fixtures import small, without_times
+from learner_fixtures import fresh_policy, small, without_times
 from safetensors.torch import save_file
 
 from crbc_envs.errors import DataError
@@ -352,3 +352,12 @@ def test_a_full_disk_is_one_error_and_no_harm(model: Path, whole: Path, small_di
     filler.unlink()
     Learner(config, Run.start(run, config, resume=len(read_metrics(run)) > 0)).train()
     assert same(run, whole)
+
+
+def test_the_slope_of_trusted_anchors_is_in_the_checkpoint(tmp_path: Path) -> None:
+    fresh_policy().save(tmp_path / "model")
+    config = small(tmp_path / "model", updates=2, credit={"method": "crbc", "crbc": {"trust": "slope"}})
+    Learner(config, Run.start(tmp_path / "run", config, resume=False)).train()
+    again = Learner(config, Run.start(tmp_path / "run", config, resume=True))
+    assert again.trusted.sums.shape == (3, 2 * config.rollout.num_groups)
+    again.close()

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# The tests of the environments, anchors and credit beside the oldest packages that pyproject.toml allows, in an
+# environment of their own, .venv-floors. Their digests are those of the newest. Ten minutes; further arguments go to
+# pytest.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+bash scripts/setup.sh floors
+# Without what needs the command `crbc`, the original ALFWorld or a browser.
+OMP_NUM_THREADS=1 exec .venv-floors/bin/python -m pytest -m "not slow and not full" tests/anchors tests/rl/credit \
+    tests/envs/alfworld tests/envs/babyai tests/envs/frozenlake tests/envs/sokoban tests/envs/vector tests/envs/webshop \
+    --ignore tests/envs/alfworld/test_conformance.py --ignore tests/envs/webshop/test_official.py \
+    --ignore tests/envs/webshop/test_browser.py "$@"
