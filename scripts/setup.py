@@ -48,6 +48,7 @@ ADAPTERS = {
     "sb3": True,
     "trl": True,
     "verl": True,
+    "verl_agent": True,
     "trinity": True,
     "verifiers": False,
     "openenv": False,

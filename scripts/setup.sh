@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes .venv at the root of the clone, or brings it up to date: bash scripts/setup.sh train, or dev for the tests.
-# With sb3, trl, verl, trinity, verifiers, openenv or tracking it makes an environment beside that trainer, .venv-sb3 and so on; with floors, one
-# of the oldest packages that are allowed.
+# With sb3, trl, verl, verl_agent, trinity, verifiers, openenv or tracking it makes an environment beside that trainer,
+# .venv-sb3 and so on; with floors, one of the oldest packages that are allowed.
 # This file finds a Python; scripts/setup.py does the rest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
