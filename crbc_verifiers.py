@@ -1,7 +1,6 @@
 """verifiers (and prime-rl, which trains with it): the environments as a taskset and a harness.
 
-    vf-eval crbc_verifiers --env.agent.harness.id crbc_verifiers \\
-        --env.taskset.env-id CRBC-Sokoban-v0 --env.taskset.kwargs '{"observation": "text"}' --select.limit 24 -r 8
+    vf-eval crbc_verifiers --env.taskset.env-id CRBC-ALFWorld-v0 --env.taskset.kwargs '{}' --select.limit 24 -r 8
 
 The harness makes one model call for each environment step, each with the whole prompt of its step. The rows of the
 steps, as `credit.advantages_from_rows` takes them, are in `trace.info["crbc"]`. A module of its own, since verifiers
@@ -16,7 +15,7 @@ from typing import Any, ClassVar
 
 from crbc_envs import ChatEpisode
 from crbc_envs.prompts import HISTORY_LENGTH
-from crbc_rl.adapters import require
+from crbc_rl.adapters import refuse_frames, require
 
 require("verifiers", "0.4.0", "0.4.1", "verifiers")
 
@@ -35,10 +34,12 @@ class EpisodeConfig(vf.TasksetConfig):
     num_tasks: int | None = None
     prompt: str = "compact"
     history: int = HISTORY_LENGTH
-    kwargs: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
+    kwargs: dict[str, Any] = {"observation": "text"}  # noqa: RUF012 (pydantic copies it)
 
     def episode(self) -> ChatEpisode:
-        return ChatEpisode(self.env_id, self.prompt, history=self.history, split=self.split, **self.kwargs)
+        episode = ChatEpisode(self.env_id, self.prompt, history=self.history, split=self.split, **self.kwargs)
+        refuse_frames(episode.env, "crbc_verifiers")
+        return episode
 
 
 class EpisodeData(vf.TaskData):
@@ -48,25 +49,30 @@ class EpisodeData(vf.TaskData):
     played: EpisodeConfig
 
 
+def played(trace: Any) -> dict[str, Any]:
+    """`trace.info["crbc"]`; that of no step, where the rollout was cancelled."""
+    told: dict[str, Any] = trace.info.get("crbc", {"rows": [], "success": False})
+    return told
+
+
 class EpisodeTask(vf.Task[EpisodeData, vf.State, vf.TaskConfig]):
     @vf.reward
     async def success(self, trace: Any) -> float:
-        return float(trace.info["crbc"]["success"])
+        return float(played(trace)["success"])
 
     @vf.metric
     async def steps(self, trace: Any) -> float:
-        return float(len(trace.info["crbc"]["rows"]))
+        return float(len(played(trace)["rows"]))
 
 
 class CrbcTaskset(vf.Taskset[EpisodeTask, EpisodeConfig]):
     def load(self) -> Iterator[EpisodeTask]:
-        played = self.config
-        play = played.episode()
-        for task in range(len(play.env.panel))[: played.num_tasks]:
+        config = self.config
+        play = config.episode()
+        for task in range(len(play.env.panel))[: config.num_tasks]:
             first = play.begin(task, rollout=0)[-1]["content"]
-            shown = first if isinstance(first, str) else None  # a frame has no place in a task's data
             yield EpisodeTask(
-                EpisodeData(name=play.info["task_id"], prompt=shown, task=task, played=played), played.task
+                EpisodeData(name=play.info["task_id"], prompt=first, task=task, played=config), config.task
             )
 
 
@@ -89,15 +95,23 @@ class CrbcHarness(vf.Harness[vf.HarnessConfig]):
     ) -> ProgramResult:
         waiting = self.idle.setdefault(json.dumps(data.played.model_dump(mode="json"), sort_keys=True), [])
         play = waiting.pop() if waiting else data.played.episode()
-        messages: list[Any] | None = play.begin(data.task, group=data.name, rollout=trace.id)
-        async with httpx.AsyncClient(headers={"authorization": f"Bearer {secret}"}, timeout=None) as http:
-            while messages:
-                asked = {"model": ctx.model, "messages": messages}
-                said = await http.post(f"{endpoint.rstrip('/')}/chat/completions", json=asked)
-                if said.is_error:
-                    return ProgramResult(1, "", f"step {len(play.turns)}: {said.status_code} {said.text[:500]}")
-                (choice,) = said.json()["choices"]
-                messages = play.reply(choice["message"]["content"] or "", choice["finish_reason"])
-        trace.info["crbc"] = {"rows": play.rows, "success": play.success}
-        waiting.append(play)
+        try:
+            messages: list[Any] | None = play.begin(data.task, group=data.name, rollout=trace.id)
+            system = [] if data.system_prompt is None else [{"role": "system", "content": data.system_prompt}]
+            async with httpx.AsyncClient(headers={"authorization": f"Bearer {secret}"}, timeout=None) as http:
+                while messages:
+                    asked = {"model": ctx.model, "messages": [*system, *messages]}
+                    said = await http.post(f"{endpoint.rstrip('/')}/chat/completions", json=asked)
+                    if said.is_error and trace.stop_condition is not None:
+                        break  # a limit of verifiers'
+                    if said.is_error:
+                        return ProgramResult(1, "", f"step {len(play.causes)}: {said.status_code} {said.text[:500]}")
+                    (choice,) = said.json()["choices"]
+                    messages = play.reply(choice["message"]["content"] or "", choice["finish_reason"])
+            if play.causes:
+                if not play.over:
+                    play.cut()
+                trace.info["crbc"] = {"rows": play.rows, "success": play.success}
+        finally:
+            waiting.append(play)
         return ProgramResult(0, "", "")

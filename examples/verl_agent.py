@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 
 from crbc_envs import ChatEpisode
 from crbc_rl import credit
+from crbc_rl.adapters import refuse_frames
 
 
 class Step:
@@ -31,9 +32,10 @@ class Episodes(EnvironmentManagerBase):
     def __init__(self, config: Any, groups: int, size: int, split: str, seed: int) -> None:
         super().__init__(None, None, config)
         ours = OmegaConf.to_container(config.env.get("crbc", OmegaConf.create()))
-        kwargs = {"max_steps": config.env.max_steps, **ours.get("kwargs", {}), "split": split}
+        kwargs = {"replies": "tags", **ours.get("kwargs", {}), "max_steps": config.env.max_steps, "split": split}
         prompt = ours.get("prompt", "text")
         self.members = [ChatEpisode(config.env.env_name, prompt, **kwargs) for _ in range(groups * size)]
+        refuse_frames(self.members[0].env, "verl-agent")
         self.size, self.split, self.rng = size, split, np.random.default_rng(seed)
         self.panel = len(self.members[0].env.panel)
 

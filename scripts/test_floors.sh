@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The tests of the environments, anchors and credit beside the oldest packages that pyproject.toml allows, in an
-# environment of their own, .venv-floors. Their digests are those of the newest. Ten minutes; further arguments go to
-# pytest.
+# The tests of anchors, credit and of each environment's own room beside the oldest packages that pyproject.toml allows,
+# in an environment of their own, .venv-floors: walks, anchors and credit are equal to the digests in the tests.
+# Ten minutes; further arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -12,6 +12,7 @@ OPTIONAL = {
     "crbc_envs.vector.workers.ray",
     *(f"crbc_rl.adapters.openenv{part}" for part in ("", "_env", "_gate", "_server")),
     *(f"crbc_rl.adapters.verl{part}" for part in ("", "_rollouts")),
+    "crbc_rl.adapters.trinity",
 }
 """Modules that are imported only where their package is installed."""
 

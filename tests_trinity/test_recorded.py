@@ -4,7 +4,6 @@ conversion for its trainer. Replies are replayed, and no model is there; everyth
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import subprocess
@@ -21,6 +20,7 @@ import torch
 from recorded_groups import ENV_ID, KINDS, SIZE
 from trinity.algorithm import ADVANTAGE_FN
 from trinity.buffer.pipelines.experience_pipeline import ExperiencePipeline
+from trinity.buffer.reader.file_reader import TaskFileReader
 from trinity.buffer.schema.formatter import TaskFormatter
 from trinity.common.config import AlgorithmConfig, Config, StorageConfig
 from trinity.common.config_validator import AlgorithmConfigValidator
@@ -75,7 +75,7 @@ def runner(model: Replay) -> Any:
     )
     made.model_wrapper, made.auxiliary_model_wrappers = model, []
     made.workflow_instance, made.runner_state = None, {}
-    made.concurrent_run_fn = made._asynchronous_run
+    made.concurrent_run_fn = made._asynchronous_run  # whose runs of a task are told apart by their asyncio task
     return made
 
 
@@ -188,13 +188,27 @@ def test_runs_of_a_task_begin_alike_and_another_batch_begins_anew(monkeypatch: p
     assert seeds[0] == seeds[1] != seeds[2] and seeds[3] == seeds[4] not in seeds[:3]
 
 
-def test_a_reply_that_was_cut_executes_nothing_that_may_be_more() -> None:
+@pytest.mark.parametrize(("most", "executed"), [(400, True), (1, False)])
+def test_a_reply_that_was_cut_executes_nothing_that_may_be_more(most: int, executed: bool) -> None:
     ChatWorkflow.idle.clear()
-    model = Replay(0, set(), most=1)  # of every reply
-    workflow = task(0).to_workflow(model)
-    model.replies = [["<action>up</action"] * 8]
-    exps = asyncio.run(workflow.run_async())
-    assert not any(exp.info["crbc"]["valid"] for exp in exps)
+    model = Replay(0, set(), most=most)  # of every reply
+    model.replies = [["up"] * 8]  # or "upward"
+    exps = asyncio.run(task(0).to_workflow(model).run_async())
+    assert {exp.info["crbc"]["valid"] for exp in exps} == {executed}
+
+
+def test_a_run_that_fails_gives_its_environment_back() -> None:
+    ChatWorkflow.idle.clear()
+    with pytest.raises(ConnectionError):
+        asyncio.run(task(1).to_workflow(Replay(1, {(1, 0)})).run_async())
+    assert [len(waiting) for waiting in ChatWorkflow.idle.values()] == [1]
+    assert len(asyncio.run(task(0).to_workflow(Replay(0, set())).run_async())) == len(GROUPS[0].rollouts[0].rows)
+    assert [len(waiting) for waiting in ChatWorkflow.idle.values()] == [1]
+
+
+def test_an_environment_that_shows_frames_is_refused() -> None:
+    with pytest.raises(ConfigError, match="takes no frames here: give the environment observation='text'"):
+        write_tasks("nowhere", {"id": ENV_ID}, "train")
 
 
 @pytest.mark.parametrize(
@@ -223,9 +237,17 @@ def test_what_has_no_environment_or_no_place_for_its_prompt_is_one_sentence() ->
 
 
 def test_the_file_of_tasks_is_what_trinity_reads(tmp_path: Path) -> None:
-    assert write_tasks(tmp_path / "train.jsonl", ENV, "train", 3) == 3
-    lines = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
-    assert lines == [{"split": "train", "task": number} for number in range(3)]
+    for split in ("train", "validation"):
+        assert write_tasks(tmp_path / "tasks", ENV, split, 3) == 3
+        storage = StorageConfig(
+            path=str(tmp_path / "tasks"),
+            split=split,
+            batch_size=3,
+            default_workflow_type="crbc_rl.adapters.trinity.ChatWorkflow",
+            workflow_args={"env": ENV},
+        )
+        read = asyncio.run(TaskFileReader(storage).read())
+        assert [one.raw_task for one in read] == [{"split": split, "task": number} for number in range(3)]
 
 
 def test_without_trinity_the_import_says_what_to_install() -> None:

@@ -60,7 +60,7 @@ def evaluate(folder: Path, answer: Answer, *more: str) -> list[dict[str, Any]]:
     """The traces of `SIZE` rollouts of each of the first test tasks."""
     with server(answer) as url:
         command = [Path(sys.executable).parent / "vf-eval", "crbc_verifiers", "--no-push", "--model", "replay"]
-        command += ["--env.agent.harness.id", "crbc_verifiers", "--env.agent.runtime.type", "subprocess"]
+        command += ["--env.agent.runtime.type", "subprocess"]
         command += ["--env.taskset.env-id", "CRBC-Sokoban-v0", "--env.taskset.kwargs", json.dumps(KWARGS)]
         command += ["--client.type", "eval", "--client.base-url", url, "--select.limit", str(TASKS), "-r", str(SIZE)]
         done = subprocess.run([*command, *more], cwd=folder, capture_output=True, text=True, timeout=240, check=False)
@@ -121,8 +121,29 @@ def test_rows_from_traces_get_the_credit_of_their_groups(traces: list[dict[str, 
 
 
 def test_a_reply_that_was_cut_executes_nothing_that_may_be_more(tmp_path: Path) -> None:
-    found = evaluate(tmp_path, lambda number, prompt: (200, "<think>x</think><action>up", "length"))
-    assert not any(row["valid"] for trace in found for row in trace["info"]["crbc"]["rows"])
+    def cut(number: int, prompt: str) -> tuple[int, str, str]:
+        return 200, "<think>x</think>up", "length" if number % 2 else "stop"
+
+    found = evaluate(tmp_path, cut)
+    for trace in found:
+        for call, row in zip(trace["calls"], trace["info"]["crbc"]["rows"], strict=True):
+            assert row["valid"] == (call["finish_reason"] == "stop")
+    assert {row["valid"] for trace in found for row in trace["info"]["crbc"]["rows"]} == {True, False}
+
+
+def test_a_rollout_that_verifiers_stops_is_cut(tmp_path: Path) -> None:
+    found = evaluate(tmp_path, lambda number, prompt: (200, "hm", "stop"), "--env.agent.max-turns", "2")
+    assert not any(trace["errors"] for trace in found)
+    for trace in found:
+        rows = trace["info"]["crbc"]["rows"]
+        assert len(rows) == 2 and all(row["truncated"] and row["length"] == 2 for row in rows)
+        assert trace["rewards"]["success"]["score"] == 0.0
+
+
+def test_a_system_prompt_reaches_the_model(tmp_path: Path) -> None:
+    (tmp_path / "system.txt").write_text("Play well.")
+    found = evaluate(tmp_path, moves, "--env.taskset.system-prompt", str(tmp_path / "system.txt"))
+    assert all(trace["nodes"][0]["message"]["role"] == "system" for trace in found)
 
 
 def test_a_server_that_fails_is_an_error_of_the_trace_that_says_where(tmp_path: Path) -> None:
@@ -139,7 +160,7 @@ def test_a_server_that_fails_is_an_error_of_the_trace_that_says_where(tmp_path: 
 
 def test_a_wrong_environment_is_said(tmp_path: Path) -> None:
     command = [Path(sys.executable).parent / "vf-eval", "crbc_verifiers", "--no-push", "--model", "x"]
-    command += ["--env.agent.harness.id", "crbc_verifiers", "--env.agent.runtime.type", "subprocess"]
+    command += ["--env.agent.runtime.type", "subprocess"]
     command += ["--env.taskset.env-id", "CRBC-Sokobann-v0", "--select.limit", "1"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert "CRBC-Sokobann" in done.stdout + done.stderr and done.returncode != 0

@@ -6,8 +6,10 @@ An adapter imports with the core package alone, without the learner and what it 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from crbc_envs.errors import RequirementError, install_extra, version
+from crbc_rl.errors import ConfigError
 
 
 def require(package: str, least: str, below: str, extra: str) -> None:
@@ -20,6 +22,12 @@ def require(package: str, least: str, below: str, extra: str) -> None:
             f"this adapter was tested with {package} from {least} to below {below}, and {installed} is installed: "
             f"{install_extra(extra)}"
         )
+
+
+def refuse_frames(env: Any, trainer: str) -> None:
+    """Raise `ConfigError` for an environment that shows frames: its prompts would have no observation."""
+    if len(env.observation_space.shape or ()) > 2:
+        raise ConfigError(f"{trainer} takes no frames here: give the environment observation='text'")
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -9,7 +9,7 @@
       explorer_input:
         taskset:
           storage_type: file
-          path: tasks/train.jsonl    # by `write_tasks`
+          path: tasks    # by `write_tasks`
           default_workflow_type: crbc_rl.adapters.trinity.ChatWorkflow
           workflow_args: {env: {id: CRBC-Sokoban-v0, kwargs: {observation: text}}}
 
@@ -28,7 +28,7 @@ from crbc_envs import ChatEpisode
 from crbc_envs.actions import LENGTH
 from crbc_envs.tasks import stream
 from crbc_rl import credit
-from crbc_rl.adapters import require
+from crbc_rl.adapters import refuse_frames, require
 from crbc_rl.config import RunConfig, extensions
 from crbc_rl.config.read import parse
 from crbc_rl.credit.api import check_scale, estimator_of
@@ -55,13 +55,17 @@ def chat_episode(env: Any, split: str) -> ChatEpisode:
     extensions.allow()  # Trinity imports what its config names, too
     config = parse(RunConfig, {"env": {"replies": "thought", **env}}, "workflow_args", Path())
     kwargs = {**config.env.kwargs, "split": split, "replies": config.replies}
-    return ChatEpisode(config.registered_id(), **prompt_options(config), **kwargs)
+    episode = ChatEpisode(config.registered_id(), **prompt_options(config), **kwargs)
+    refuse_frames(episode.env, "Trinity-RFT")
+    return episode
 
 
-def write_tasks(path: str | Path, env: dict[str, Any], split: str, most: int | None = None) -> int:
-    """Write a file of tasks for Trinity, the first ones of a split, at most `most`. Returns how many."""
+def write_tasks(folder: str | Path, env: dict[str, Any], split: str, most: int | None = None) -> int:
+    """Write FOLDER/SPLIT.jsonl, the first tasks of a split, at most `most`. Returns how many."""
     tasks = range(len(chat_episode(env, split).env.panel))[:most]
-    Path(path).write_text("".join(json.dumps({"split": split, "task": task}) + "\n" for task in tasks), "utf-8")
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"split": split, "task": task}) + "\n" for task in tasks]
+    (Path(folder) / f"{split}.jsonl").write_text("".join(lines), "utf-8")
     return len(tasks)
 
 
@@ -80,17 +84,20 @@ class ChatWorkflow(Workflow):
         """
         env, asked, batch = self.task.workflow_args.get("env"), self.task.raw_task, str(self.task.batch_id)
         waiting = self.idle.setdefault(json.dumps([env, asked["split"]], sort_keys=True), [])
-        play = waiting.pop() if waiting else chat_episode(env, asked["split"])
-        number = int(asked["task"])
+        try:
+            play = waiting.pop()
+        except IndexError:  # asked at once: runs may be threads
+            play = chat_episode(env, asked["split"])
+        number, ids = int(asked["task"]), {"group": f"{batch}/{self.task.task_id}", "rollout": uuid4().hex}
         seed = stream("evaluation", number) if self.task.is_eval else stream(f"train {batch}", number)
-        said = await self._replies(
-            play, play.begin(number, seed, group=f"{batch}/{self.task.task_id}", rollout=uuid4().hex)
-        )
-        for reply, row in zip(said, play.rows, strict=True):
-            reply.reward = float(play.success)
-            reply.info |= {ROW: row, SIZE: self.task.repeat_times}
-            reply.metrics |= {"success": float(play.success), "score": play.rows[-1]["score"], "steps": len(said)}
-        waiting.append(play)
+        try:
+            said = await self._replies(play, play.begin(number, seed, **ids))
+            for reply, row in zip(said, play.rows, strict=True):
+                reply.reward = float(play.success)
+                reply.info |= {ROW: row, SIZE: self.task.repeat_times}
+                reply.metrics |= {"success": reply.reward, "score": play.rows[-1]["score"], "steps": len(said)}
+        finally:
+            waiting.append(play)
         return said
 
     async def _replies(self, play: ChatEpisode, messages: Any) -> list[Experience]:

@@ -60,10 +60,15 @@ def test_rllm_gets_a_value_for_each_token(monkeypatch: pytest.MonkeyPatch) -> No
     made["step_credit"].__globals__["SIZE"] = SIZE
     episodes = [
         SimpleNamespace(
-            steps=[SimpleNamespace(info={"crbc": row}, response_ids=[1] * (3 + row["step"])) for row in rollout.rows]
+            steps=[
+                SimpleNamespace(info={"crbc": row}, response_ids=[1] * (3 + row["step"]), advantage=None)
+                for row in rollout.rows
+            ]
         )
         for rollout in ROLLOUTS
     ]
+    assert made["step_credit"]([], None) == [] and len(made["step_credit"](episodes[:1], None)) == 1  # validation
+    assert episodes[0].steps[0].advantage is None
     groups = made["step_credit"](episodes, None)
     found = [trajectory for group in groups for trajectory in group.trajectories]
     for trajectory, wanted in zip(found, WANTED, strict=True):
@@ -82,7 +87,9 @@ def test_prime_rl_gets_a_value_for_each_sampled_token(monkeypatch: pytest.Monkey
     base_module = ModuleType("prime_rl.orchestrator.algo.base")
     base_module.__dict__.update(base)
     monkeypatch.setitem(sys.modules, base_module.__name__, base_module)
-    algorithm = recipe("prime-rl")["CrbcAlgorithm"]()
+    made = recipe("prime-rl")
+    made["CrbcAlgorithm"].score_group.__globals__["SIZE"] = SIZE
+    algorithm = made["CrbcAlgorithm"]()
     for start in range(0, len(ROLLOUTS), SIZE):
         episodes = []
         for number in range(start, start + SIZE):
