@@ -48,7 +48,7 @@ ADAPTERS = {
     "sb3": True,
     "trl": True,
     "verl": True,
-    "verl_agent": True,
+    "verl-agent": True,
     "trinity": True,
     "verifiers": False,
     "openenv": False,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv at the root of the clone, or brings it up to date: bash scripts/setup.sh train, or dev for the tests.
-# With sb3, trl, verl, verl_agent, trinity, verifiers, openenv or tracking it makes an environment beside that trainer,
+# With sb3, trl, verl, verl-agent, trinity, verifiers, openenv or tracking it makes an environment beside that trainer,
 # .venv-sb3 and so on; with floors, one of the oldest packages that are allowed.
 # This file finds a Python; scripts/setup.py does the rest.
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The test of examples/verl_agent.py in a checkout of verl-agent: bash scripts/test_verl_agent.sh --source DIR. The checkout
-# is read only. An environment of its own, .venv-verl_agent: several minutes and 2 GB the first time, a minute of tests.
+# is read only. An environment of its own, .venv-verl-agent: several minutes and 2 GB the first time, a minute of tests.
 # Further arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -11,6 +11,6 @@ if [ "${1:-}" != --source ] || [ ! -f "${2:-}/gigpo/core_gigpo.py" ]; then
 fi
 VERL_AGENT="$(cd "$2" && pwd)"
 shift 2
-bash scripts/setup.sh verl_agent
+bash scripts/setup.sh verl-agent
 export PYTHONPATH="$VERL_AGENT" PYTHONDONTWRITEBYTECODE=1
-exec .venv-verl_agent/bin/python -m pytest tests_verl_agent -o pythonpath="tests/support" -p no:cacheprovider "$@"
+exec .venv-verl-agent/bin/python -m pytest tests_verl_agent -o pythonpath="tests/support" -p no:cacheprovider "$@"
