@@ -20,6 +20,12 @@ from crbc_rl import credit
 from crbc_rl.adapters import refuse_frames
 
 
+def settings(config: Any) -> dict[str, Any]:
+    """`env.crbc` of verl-agent's config: `prompt`, `kwargs` of the environment, and options of credit."""
+    ours: dict[str, Any] = OmegaConf.to_container(config.env.get("crbc", OmegaConf.create()))
+    return ours
+
+
 class Step:
     """`row` is the step as `ChatEpisode.rows` has it, None until its episode has ended."""
 
@@ -31,7 +37,7 @@ class Episodes(EnvironmentManagerBase):
 
     def __init__(self, config: Any, groups: int, size: int, split: str, seed: int) -> None:
         super().__init__(None, None, config)
-        ours = OmegaConf.to_container(config.env.get("crbc", OmegaConf.create()))
+        ours = settings(config)
         kwargs = {"replies": "tags", **ours.get("kwargs", {}), "max_steps": config.env.max_steps, "split": split}
         prompt = ours.get("prompt", "text")
         self.members = [ChatEpisode(config.env.env_name, prompt, **kwargs) for _ in range(groups * size)]
@@ -88,8 +94,7 @@ def step_credit(anchor_obs: Any, response_mask: Any, size: int, options: dict[st
 
 def make_envs(config: Any) -> tuple[Episodes, Episodes]:
     """The environments of training and validation. GiGPO's estimator, which alone gets anchors, is replaced by ours."""
-    ours = OmegaConf.to_container(config.env.get("crbc", OmegaConf.create()))
-    options = {name: value for name, value in ours.items() if name not in ("prompt", "kwargs")}
+    options = {name: value for name, value in settings(config).items() if name not in ("prompt", "kwargs")}
     core: Any = gigpo.core_gigpo
     size = config.env.rollout.n
     core.compute_gigpo_outcome_advantage = lambda anchor_obs, response_mask, **_: step_credit(

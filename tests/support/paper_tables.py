@@ -40,10 +40,6 @@ class Row:
     method: str
     cells: dict[str, PrintedValue]
 
-    @property
-    def name(self) -> str:
-        return f"{self.block}, {self.method}"
-
 
 @cache
 def rows() -> tuple[Row, ...]:
