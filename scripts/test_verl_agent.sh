@@ -11,6 +11,5 @@ if [ "${1:-}" != --source ] || [ ! -f "${2:-}/gigpo/core_gigpo.py" ]; then
 fi
 VERL_AGENT="$(cd "$2" && pwd)"
 shift 2
-bash scripts/setup.sh verl-agent
 export PYTHONPATH="$VERL_AGENT" PYTHONDONTWRITEBYTECODE=1
-exec .venv-verl-agent/bin/python -m pytest tests_verl_agent -o pythonpath="tests/support" -p no:cacheprovider "$@"
+exec bash scripts/test_beside.sh verl-agent -p no:cacheprovider "$@"

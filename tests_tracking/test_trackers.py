@@ -1,4 +1,4 @@
-"""Runs tracked by wandb, offline, and by Trackio, read back with their own tools. Run by scripts/test_tracking.sh."""
+"""Runs tracked by wandb, offline, and by Trackio, read back with their own tools. Run by scripts/test_beside.sh."""
 
 from __future__ import annotations
 

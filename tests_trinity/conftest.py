@@ -1,4 +1,4 @@
-"""The tests of the adapter for Trinity-RFT, in an environment of their own: scripts/test_trinity.sh.
+"""The tests of the adapter for Trinity-RFT, in an environment of their own: scripts/test_beside.sh.
 
 Trinity imports vLLM for the prompts of its engine. No engine is there, so these names are declared, and none is called.
 """

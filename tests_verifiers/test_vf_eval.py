@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import recorded_groups
 
-from anchors import Rollout, RolloutGroup, Step
+from anchors import GroupError, Rollout, RolloutGroup, Step
 from crbc_envs import ChatEpisode
 from crbc_rl import credit
 
@@ -98,11 +99,14 @@ def test_the_rows_are_those_of_the_environment(traces: list[dict[str, Any]]) -> 
     assert not all(row["valid"] for trace in traces for row in trace["info"]["crbc"]["rows"])
 
 
-@pytest.mark.parametrize("method", ["crbc", "gigpo", "grpo"])
-def test_rows_from_traces_get_the_credit_of_their_groups(traces: list[dict[str, Any]], method: str) -> None:
+@pytest.mark.parametrize(("method", "options"), [*recorded_groups.KINDS, ("gigpo", {})], ids=str)
+def test_rows_from_traces_get_the_credit_of_their_groups(
+    traces: list[dict[str, Any]], method: str, options: dict[str, Any]
+) -> None:
     rows = [row for trace in traces for row in trace["info"]["crbc"]["rows"]]
     order = np.random.default_rng(0).permutation(len(rows))
-    found, figures = credit.advantages_of_update([rows[i] for i in order], group_size=SIZE, method=method)
+    named = {"earns" if name == "reward" else name: value for name, value in options.items()}
+    found, figures = credit.advantages_of_update([rows[i] for i in order], group_size=SIZE, method=method, **named)
     wanted: dict[tuple[str, int], float] = {}
     for name in {row["group"] for row in rows}:
         members = [trace["info"]["crbc"]["rows"] for trace in traces if trace["task"]["data"]["name"] == name]
@@ -113,11 +117,21 @@ def test_rows_from_traces_get_the_credit_of_their_groups(traces: list[dict[str, 
             )
             for own in members
         ]
-        for own, values in zip(members, credit.advantages(RolloutGroup(rollouts), method), strict=True):
+        for own, values in zip(members, credit.advantages(RolloutGroup(rollouts), method, **options), strict=True):
             wanted |= {(row["rollout"], row["step"]): value for row, value in zip(own, values, strict=True)}
     for i, value in zip(order, found, strict=True):
         assert value == pytest.approx(wanted[rows[i]["rollout"], rows[i]["step"]], abs=1e-6)
-    assert figures["broken_groups"] == 0.0
+    assert figures["broken_groups"] == 0.0 and found.any()
+
+
+def test_a_lost_and_a_repeated_row_of_a_trace_are_named(traces: list[dict[str, Any]]) -> None:
+    first, *others = sorted((trace["info"]["crbc"]["rows"] for trace in traces), key=len, reverse=True)
+    rest = [row for rows in others for row in rows]
+    named = "rollout {rollout!r}, step {step}".format(**first[-1])
+    with pytest.warns(UserWarning, match=f"{named}: the row is lost.*1 of {TASKS} groups get no credit"):
+        credit.advantages_of_update([*first[:-1], *rest], group_size=SIZE)
+    with pytest.raises(GroupError, match="rollout {rollout!r}, step {step} is there twice".format(**first[0])):
+        credit.advantages_of_update([*first, first[0], *rest], group_size=SIZE)
 
 
 def test_a_reply_that_was_cut_executes_nothing_that_may_be_more(tmp_path: Path) -> None:
@@ -156,6 +170,17 @@ def test_a_server_that_fails_is_an_error_of_the_trace_that_says_where(tmp_path: 
     rows = [row for trace in found if not trace["errors"] for row in trace["info"]["crbc"]["rows"]]
     with pytest.warns(UserWarning, match="has rows of 3 rollouts, of 4; 1 of 3 groups get no credit"):
         credit.advantages_of_update(rows, group_size=SIZE)
+
+
+def test_without_verifiers_one_sentence_says_what_to_install() -> None:
+    code = """
+import crbc_rl.adapters
+crbc_rl.adapters.version = lambda package: None
+import crbc_verifiers
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "needs verifiers, which is not installed" in last and "[verifiers]" in last
 
 
 def test_a_wrong_environment_is_said(tmp_path: Path) -> None:

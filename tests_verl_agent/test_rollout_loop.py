@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import recorded_groups
 import torch
 from agent_system.multi_turn_rollout import TrajectoryCollector, adjust_batch
 from omegaconf import OmegaConf
@@ -87,12 +88,13 @@ def credited(ours: Any, batch: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"method": "crbc"}, {"method": "crbc", "beta": 0.9, "scale": 0.1}, *({"method": m} for m in ("gigpo", "grpo"))],
+    ("method", "options"),
+    [*recorded_groups.KINDS, ("crbc", {"beta": 0.9, "scale": 0.1}), ("gigpo", {})],
     ids=str,
 )
-def test_each_row_and_its_copies_get_the_credit_of_the_step(options: dict[str, Any]) -> None:
-    ours = config(**options)
+def test_each_row_and_its_copies_get_the_credit_of_the_step(method: str, options: dict[str, Any]) -> None:
+    named = {"earns" if name == "reward" else name: value for name, value in options.items()}
+    ours = config(method=method, **named)
     envs, batch = played(ours)
     live, done = len(batch), credited(ours, batch)
     assert len(done) > live  # rows were copied
@@ -104,7 +106,7 @@ def test_each_row_and_its_copies_get_the_credit_of_the_step(options: dict[str, A
             Rollout([Step(r["anchor"], r["action"], r["reward"]) for r in rows], **{end: rows[-1][end] for end in ends})
             for rows in members
         ]
-        for rows, values in zip(members, credit.advantages(RolloutGroup(rollouts), **options), strict=True):
+        for rows, values in zip(members, credit.advantages(RolloutGroup(rollouts), method, **options), strict=True):
             wanted |= {(r["group"], r["rollout"], r["step"]): v for r, v in zip(rows, values, strict=True)}
     assert live == len(wanted)
     for i, step in enumerate(done.non_tensor_batch["anchor_obs"]):
