@@ -119,7 +119,8 @@ def places(length: Ints) -> Places:
 
 
 def sum_by(index: Ints, values: Floats, size: int) -> Floats:
-    """out[i] is the sum of `values` where `index` is i, shape (size,). Without values NumPy would make integers."""
+    """The sums of `values` (n,) by `index` (n,), which is from 0 to `size` - 1: out[i] is of the rows with index i,
+    shape (size,), float64. Without values NumPy would make integers."""
     return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
 
 

@@ -39,10 +39,10 @@ Floats = NDArray[np.float64]
 class InternedRollouts:
     """n steps of m rollouts, in order: all groups of an update, with anchors and actions as numbers.
 
-    Columns per step (n,): `rollout` (0, 1, ... in order), `anchor`, `action`, `valid` (the reply was well formed),
-    `reward` (the environment's own). Columns per rollout (m,): `group` (0, 1, ... in order), `length`, `success`,
-    `score` (the task score in [0, 1]; by default the success), `truncated`, `final_anchor` (`Rollout.final_anchor` as
-    a number, or -1 if unknown).
+    Columns per step (n,): `rollout` (0, 1, ... in order), `anchor`, `action`, `valid` (the reply was well formed; by
+    default all are), `reward` (the environment's own; by default 0). Columns per rollout (m,): `group` (0, 1, ... in
+    order), `length`, `success`, `score` (the task score in [0, 1]; by default the success), `truncated` (by default
+    none is), `final_anchor` (`Rollout.final_anchor` as a number, or -1 if unknown, which is the default).
 
     An anchor number belongs to one group. All malformed replies share one action number, like `INVALID` among
     strings. The given numbers may have gaps. They are renumbered without gaps, in order, and a final anchor from
@@ -151,7 +151,8 @@ class InternedRollouts:
 
     @classmethod
     def from_groups(cls, groups: Sequence[RolloutGroup]) -> InternedRollouts:
-        """Number the anchors of each group and the actions of all groups. Only this method reads strings."""
+        """Number the anchors of each of `groups` and the actions of all groups. Only this method reads strings. Raises
+        `GroupError` for an empty list, and for a reward that is no number."""
         if not groups:
             raise GroupError("no groups given")
         names: list[str] = []
@@ -216,7 +217,7 @@ class InternedRollouts:
 
     @classmethod
     def concat(cls, parts: Sequence[InternedRollouts]) -> InternedRollouts:
-        """The groups of all parts, one part after the other.
+        """The groups of all `parts`, one part after the other.
 
         Names are not read: numbers are shifted, and all malformed replies share one action.
         """
@@ -246,7 +247,7 @@ class InternedRollouts:
         )
 
     def select(self, groups: Sequence[int]) -> InternedRollouts:
-        """Some of the groups, in the given order."""
+        """The rollouts of some `groups`, by number, as groups 0, 1, ... in the given order."""
         first = np.searchsorted(self.group, np.arange(self.num_groups + 1))
         members = np.concatenate([np.arange(first[g], first[g + 1]) for g in groups])
         rows = self.rows_of(groups)
@@ -273,7 +274,7 @@ class InternedRollouts:
 
     @property
     def remaining(self) -> Ints:
-        """T_i - t + 1 for every step: the number of steps until the rollout ends, including this one."""
+        """T_i - t + 1 for every step, (n,): the number of steps until the rollout ends, including this one."""
         ends = np.cumsum(self.length)
         return ends[self.rollout] - np.arange(len(self.rollout))
 
@@ -288,12 +289,12 @@ class InternedRollouts:
         return sum_by(self.rollout, self.reward, len(self.length))
 
     def rows_of(self, groups: Sequence[int]) -> Ints:
-        """The rows of some groups, group by group."""
+        """The numbers of the rows of some `groups`, group by group, shape (steps of these groups,)."""
         ends = np.append(self.starts, len(self.rollout))[np.searchsorted(self.group, np.arange(self.num_groups + 1))]
         return np.concatenate([np.arange(ends[g], ends[g + 1]) for g in groups])
 
     def split(self, per_step: Floats) -> list[list[Floats]]:
-        """Cut an array with one value per step into one array per rollout, listed by group."""
+        """Cut `per_step` (n,), one value per step, into one array (length,) per rollout, in one list per group."""
         groups: list[list[Floats]] = [[] for _ in range(self.num_groups)]
         ends = np.cumsum(self.length)
         for group, start, end in zip(self.group.tolist(), self.starts.tolist(), ends.tolist(), strict=True):
@@ -301,7 +302,7 @@ class InternedRollouts:
         return groups
 
     def where(self, row: int) -> str:
-        """The position of a row, for people: "rollout 3, step 7"."""
+        """The position of the step in `row` of the table, for people: "rollout 3, step 7"."""
         rollout = int(self.rollout[row])
         return f"rollout {rollout}, step {row - int(self.starts[rollout])}"
 

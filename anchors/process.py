@@ -23,7 +23,8 @@ _BOUNDARIES = frozenset((SUCCESS, FAILURE))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sparse:
-    """A sparse matrix as (row, column, value) triplets; no entry is listed twice."""
+    """A sparse matrix of `shape` (rows, columns) as k triplets: `row`, `col` and the value, `data`, (k,) each. No entry
+    is listed twice. `matrix @ vector` takes (columns,) and gives (rows,)."""
 
     row: Ints
     col: Ints
@@ -34,6 +35,7 @@ class Sparse:
         return sum_by(self.row, self.data * vector[self.col], self.shape[0])
 
     def toarray(self) -> NDArray[Any]:
+        """The dense matrix (rows, columns), 0 where nothing is listed."""
         dense = np.zeros(self.shape, dtype=self.data.dtype)
         dense[self.row, self.col] = self.data
         return dense
@@ -50,8 +52,9 @@ class _Counter(Counter[tuple[str, str, str]]):
 class TransitionCounts:
     """N_g(s, a, x) as integers. They are merged with `+` and do not depend on the order of rollouts.
 
-    A successor x is an anchor, `SUCCESS` or `FAILURE`. Raises `GroupError` for counts that are not positive integers
-    (numpy's are taken too), and for a boundary name used as an anchor.
+    `counts` maps (anchor, action, successor x) to a number; None: none yet. A successor is an anchor, `SUCCESS` or
+    `FAILURE`. Raises `GroupError` for counts that are not positive integers (numpy's are taken too), and for a boundary
+    name used as an anchor.
     """
 
     __slots__ = ("_counts",)
@@ -65,6 +68,7 @@ class TransitionCounts:
 
     @classmethod
     def from_rollouts(cls, rollouts: Iterable[Rollout]) -> TransitionCounts:
+        """The counts of all steps of `rollouts`. The last step of each leads to `SUCCESS` or `FAILURE`."""
         counts = cls()
         for rollout in rollouts:
             for step, after in pairwise(rollout.steps):
@@ -74,13 +78,15 @@ class TransitionCounts:
         return counts
 
     def add(self, anchor: str, action: str, successor: str) -> None:
-        """Count one transition, as an environment may do once per step."""
+        """Count one transition from `anchor` by `action` to `successor`, as an environment may do once per step."""
         self._counts[anchor, action, successor] += 1
 
     def items(self) -> Iterable[tuple[tuple[str, str, str], int]]:
+        """((anchor, action, successor), count) of every transition."""
         return self._counts.items()
 
     def copy(self) -> TransitionCounts:
+        """Equal counts, which may be changed apart from these."""
         other = TransitionCounts()
         other._counts = self._counts.copy()
         return other
@@ -106,6 +112,7 @@ class TransitionCounts:
         return self._counts.total()
 
     def process(self) -> EmpiricalProcess:
+        """`EmpiricalProcess.from_counts` of these counts, with its errors."""
         return EmpiricalProcess.from_counts(self)
 
     def __repr__(self) -> str:
@@ -131,9 +138,9 @@ class EmpiricalProcess:
     With S = `num_anchors` anchors and L = `num_pairs` (anchor, action) pairs:
 
     `anchors`: S keys. `pairs`: L tuples (anchor index, action), sorted by anchor index. Both are computed on first
-    use, because credit does not need them.
+    use from `anchor_names` and `action_names` (by number; None: it is the number). Credit does not need them.
     `counts`: N(s, a, x), L x (S + 2) integers. The columns are the anchors, then success, then failure.
-    `pair_anchor`, `pair_action`: the anchor number and the action number of each pair.
+    `pair_anchor`, `pair_action` (L,): the anchor number and the action number of each pair.
     `rollouts`: the n steps behind the counts. `pair` (n,): the pair of each step. Both are None if the process was
     built from counts alone, which is enough for the full closure, but not for a finite depth.
 
@@ -153,16 +160,17 @@ class EmpiricalProcess:
 
     @classmethod
     def from_group(cls, group: RolloutGroup) -> EmpiricalProcess:
+        """The process of one `group`. Raises `GroupError` for a reward that is no number."""
         return cls.from_groups([group])
 
     @classmethod
     def from_groups(cls, groups: Sequence[RolloutGroup]) -> EmpiricalProcess:
-        """The process of several groups. Anchors never match across groups."""
+        """The process of several `groups`. Anchors never match across groups. Raises `GroupError` for an empty list."""
         return cls.from_interned(InternedRollouts.from_groups(groups))
 
     @classmethod
     def from_interned(cls, rollouts: InternedRollouts) -> EmpiricalProcess:
-        """The process of one update's rollouts. It reads no strings."""
+        """The process of one update's `rollouts`. It reads no strings."""
         anchor, size = rollouts.anchor, rollouts.num_anchors
         successor = _successors(rollouts, np.where(rollouts.success, size, size + 1))
         counts, pair_anchor, pair_action, pair = _count(size, anchor, rollouts.action, successor)
@@ -170,9 +178,9 @@ class EmpiricalProcess:
 
     @classmethod
     def from_counts(cls, counts: TransitionCounts) -> EmpiricalProcess:
-        """The process of transition counts alone.
+        """The process of transition `counts` alone.
 
-        Raises `GroupError` if an anchor has no outgoing transition, as in the counts of an unfinished group.
+        Raises `GroupError` for empty counts, and if an anchor has no outgoing transition, as in an unfinished group.
         """
         if not counts.total:
             raise GroupError("the counts are empty: no step has been taken")
@@ -200,7 +208,7 @@ class EmpiricalProcess:
     def with_successors(self) -> EmpiricalProcess:
         """The same process, in which the last step of a rollout that `goes_on` leads to its final anchor.
 
-        A cycle that nothing leaves is possible here: the rollouts of a group may all be truncated in it.
+        A cycle that nothing leaves is possible: a group's rollouts may all be truncated in it. Raises as `steps` does.
         """
         rollouts, pair = self.steps("the successors of truncated steps need")
         if not rollouts.goes_on.any():
@@ -222,10 +230,12 @@ class EmpiricalProcess:
 
     @property
     def num_anchors(self) -> int:
+        """S, the number of anchors."""
         return self.counts.shape[1] - 2
 
     @property
     def num_pairs(self) -> int:
+        """L, the number of different (anchor, action) pairs."""
         return self.counts.shape[0]
 
     @cached_property
@@ -259,7 +269,7 @@ class EmpiricalProcess:
 
     @cached_property
     def anchor_group(self) -> Ints:
-        """The group of each anchor, shape (S,). Needs a process built from rollouts."""
+        """The group of each anchor, shape (S,). Raises `GroupError` for a process built from counts alone."""
         rollouts = self.steps("the groups of anchors need")[0]
         group = np.empty(self.num_anchors, dtype=np.int64)
         group[rollouts.anchor] = rollouts.group[rollouts.rollout]
@@ -296,7 +306,7 @@ class EmpiricalProcess:
         return Sparse(row, col, n.data[inner].astype(np.float64) / self.anchor_count[row], (size, size))
 
     def b(self, beta: float | Floats) -> Floats:
-        """b(s) = beta N(s, z+) / N(s), shape (S,) (eq. 8); `beta` may be one number per anchor."""
+        """b(s) = beta N(s, z+) / N(s), shape (S,) (eq. 8); the discount `beta` may be one number per anchor (S,)."""
         size = self.num_anchors
         n = self.state_counts
         won = n.col == size
@@ -304,8 +314,8 @@ class EmpiricalProcess:
         return beta * reached / self.anchor_count
 
     def backup(self, values: Floats, beta: float | Floats) -> Floats:
-        """(B V)(s, a) = beta sum_x P(x | s, a) V(x), with V(z+) = 1 and V(z-) = 0; shape (L,) (eq. 7). `beta` may be
-        one number per pair."""
+        """(B V)(s, a) = beta sum_x P(x | s, a) V(x) for `values` V (S,), with V(z+) = 1 and V(z-) = 0; shape (L,)
+        (eq. 7). The discount `beta` may be one number per pair (L,)."""
         return beta * (self.P @ np.append(values, (1.0, 0.0)))
 
     @cached_property

@@ -20,7 +20,7 @@ class GroupError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One environment step: the anchor s_t it was taken at and the semantic action a_t executed.
+    """One environment step: the key of the `anchor` s_t it was taken at and the semantic `action` a_t executed.
 
     `action` is `INVALID` for any malformed reply. `reward` is the environment's own reward for the step. `label` is a
     readable form of the anchor, for people. Credit never uses it.
@@ -33,19 +33,21 @@ class Step:
 
     @property
     def valid(self) -> bool:
+        """Whether the reply was well formed: the action is not `INVALID`."""
         return self.action != INVALID
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """tau_i = ((s_t, a_t, x_t) for t = 1..T, R): T steps in order and the binary outcome R.
+    """tau_i = ((s_t, a_t, x_t) for t = 1..T, R): T `steps` in order, at least one, and the binary outcome R, `success`.
 
     The successor x_t is the next step's anchor. After the last step it is the success boundary if `success`, else the
-    failure boundary. A truncation is a failure in this representation.
+    failure boundary. A `truncated` rollout, which ran out of steps, is a failure in this representation.
 
     `final_anchor` is the anchor of the last observation, after the last step, if known. It is not part of N(s, a, x):
     only shortest-path estimators (GraphGPO) use the final anchor of a failure. `score` is the task score in [0, 1] if
-    the benchmark grades its outcomes, as WebShop does; otherwise it is the success.
+    the benchmark grades its outcomes, as WebShop does; otherwise it is the success. Raises `GroupError` for an outcome
+    that is not binary, a truncated success, no steps, an empty anchor or action, and an anchor that is a boundary.
     """
 
     steps: tuple[Step, ...]
@@ -107,7 +109,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class RolloutGroup:
-    """D_g: complete rollouts of one task that all start at the same anchor (eq. 1).
+    """D_g: complete `rollouts` of one `task`, an id for people, that all start at the same anchor (eq. 1).
 
     Anchors match within the group only. Raises `GroupError` for an empty group, and for rollouts that start at
     different anchors.
@@ -135,6 +137,7 @@ class RolloutGroup:
 
     @property
     def success_rate(self) -> float:
+        """The fraction of the rollouts that succeeded."""
         return sum(rollout.success for rollout in self.rollouts) / len(self.rollouts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -155,6 +158,7 @@ class RolloutGroup:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RolloutGroup:
+        """The group of which `to_dict` made `data`. Raises `KeyError` for a missing key, and `GroupError` as here."""
         return cls(
             (
                 Rollout(

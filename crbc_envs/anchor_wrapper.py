@@ -67,25 +67,25 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     `show(env, observation)` gives what the agent reads, text or an array. The default is the observation if it is
     text or a frame, uint8 (H, W, 3), and otherwise its text, with arrays in full.
 
-    Tasks are told apart by how they begin. Task i of a split is a seed, drawn from (split, i) alone, whose initial
-    anchor falls into this split's third of all anchors. So no two splits share a beginning, and two seeds that begin
-    alike are one task, with one `task_id`. The seed resets the environment. `tasks=1` is one task that is the same
-    in every split, for environments that always begin alike. With several kinds, the initial anchor is that of
-    "state", if there is one, so that the tasks are the same under every kind.
+    Tasks are told apart by how they begin. Task i of `split`, "train", "validation" or "test", is a seed, drawn from
+    (split, i) alone, whose initial anchor falls into this split's third of all anchors. So no two splits share a
+    beginning, and two seeds that begin alike are one task, with one `task_id`. The seed resets the environment. A split
+    has `tasks` of them; `tasks=1` is one that all splits have, for environments that always begin alike. With
+    several kinds, the initial anchor is that of "state", if there is one, so that tasks are the same under every kind.
 
     `layout(env, observation)` gives the payload that decides the split instead, such as the map without the agent: no
     layout is in two splits, and so nothing that keeps its layout can be met in two. It is a trait of its tasks.
 
-    With `stochastic`, the task's seed decides how the environment begins. Once it is reset, its `np_random` is
-    replaced by that of this environment, so that what happens later follows the seed given to `reset`. An environment
-    must draw its noise from `np_random` for this, as Gymnasium asks. Without `stochastic` the noise belongs to the
-    task: it is the same in every episode. A group with `dynamics="independent"` gives each copy its own noise in
-    either case.
+    With `stochastic`, the task's seed decides how the environment begins. Once it is reset, its `np_random` is replaced
+    by that of this environment, so that what happens later follows the seed given to `reset`. An environment must draw
+    its noise from `np_random` for this, as Gymnasium asks. Without `stochastic` the noise belongs to the task: it is
+    the same in every episode. A group with `dynamics="independent"` gives each copy its own noise in either case.
 
     `max_steps` defaults to the `max_episode_steps` of the inner spec, or to `MAX_STEPS`. `domain` defaults to that of
     the class, and to the inner id's name. `text` is the task's text, or `text(env, observation)` gives it at the start.
     `render` shows the inner environment in its render mode, which is the only one named in `metadata`: make `env` with
-    the mode that is wanted. A subclass may name in `metadata` those that it makes.
+    the mode that is wanted. A subclass may name in `metadata` those that it makes. `replies` and `require_tags` are as
+    in `AnchorEnv`.
 
     The tasks are found with a copy of `env`, so a running episode is left alone. `known` keeps those found so far, by
     index: environments that play the same tasks find each of them once if they are given the same dictionary.
@@ -222,6 +222,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
             raise EnvError(f"{where}: {error}") from error
 
     def anchor_as(self, kind: str) -> str:
+        """The current situation's anchor of another `kind`. Raises `ValueError` unless `phi` maps it to a function."""
         if kind not in self._kinds:
             raise ValueError(f"{self.domain} has anchors of the kind {', '.join(self._kinds)}, and not {kind!r}")
         return self._key(self._kinds[kind](self.env, self._seen), self._where)
@@ -262,7 +263,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
         return self._truncated
 
     def seed_noise(self, seed: int) -> None:
-        """As `AnchorEnv.seed_noise`, for the environment inside."""
+        """Make the noise of the environment inside follow `seed`, as `AnchorEnv.seed_noise`."""
         seed_noise(self.env, seed)
 
     # ---- Gymnasium ----------------------------------------------------------------------------

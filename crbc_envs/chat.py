@@ -79,7 +79,7 @@ class ChatEpisode:
     def begin(
         self, task: int | None = None, seed: int = 0, *, group: ID | None = None, rollout: ID | None = None
     ) -> list[Message]:
-        """Begin a task of the panel (drawn from `seed` without one), and return the first messages.
+        """Begin `task`, an index of the panel (drawn from `seed` without one), and return the first messages.
 
         The members of a group have the same task, seed and `group`, and each its own `rollout`, the member's number or
         a text. Without `group` the task's id and the seed name it. Raises `ValueError` without `rollout`, where its
@@ -101,12 +101,12 @@ class ChatEpisode:
         return self._ask_next()
 
     def reply(self, text: str, finish_reason: str | None = None) -> list[Message] | None:
-        """Execute the model's reply. Returns the next messages, None when the episode has ended.
+        """Execute the model's reply `text`. Returns the next messages, None when the episode has ended.
 
         `finish_reason` is what the server or the sampler says of the reply's end, as OpenAI's servers do. Of a reply
         that ended at its limit of tokens ("length"), nothing is executed that may be a part of more.
 
-        Raises `gymnasium.error.ResetNeeded` before `begin` and after the end.
+        Raises `gymnasium.error.ResetNeeded` before `begin` and after the end, and `TypeError` for what is no text.
         """
         if self._talk is None or self._outcome:
             raise gymnasium.error.ResetNeeded("reply: no episode is going on; call begin() first")
@@ -204,6 +204,7 @@ class ChatEpisode:
         return Rollout(self._steps, **{name: self._outcome[name] for name in names})
 
     def close(self) -> None:
+        """Close the environment."""
         self.env.close()
 
     def _record(self, number: int) -> dict[str, Any]:

@@ -129,18 +129,19 @@ def brief(value: Any) -> str:
 
 
 class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
-    """Base class of every environment of the suite.
+    """Base class of every environment of the suite. `panel` has the tasks of its split, a `TaskPanel`.
 
     `reset(seed=..., options={"task": index})` begins task `index` of the panel. Without a task, one is drawn
     from `np_random`. `step(text)` takes a semantic action ("up") or a model's whole reply
     ("<think>...</think><action>up</action>"), read by the grammar `replies`, one of `crbc_envs.actions.Replies`; with
-    "tags", only the latter. A reply that is malformed or not admissible counts as the action `anchors.INVALID`: it
-    costs a step and does not change the state.
+    "tags", only the latter. `require_tags` is its former name: True is "tags", False "thought". A reply that is
+    malformed or not admissible counts as the action `anchors.INVALID`: it costs a step and does not change the state.
 
     `info` holds `anchor` (key of the current situation), `label` (a readable form of it),
     `admissible_actions`, `task` (text), `task_id`, `data` (where the task comes from) and `step`.
     After a step it also holds `action` (as executed), `valid`, `success` and `score`. Success terminates the
-    episode; a final failure may do so too. After `max_steps` steps without either, it is truncated.
+    episode; a final failure may do so too. After `max_steps` steps without either, it is truncated. Raises `ValueError`
+    for `max_steps` below 1 and another grammar, and `RequirementError` where a package of `requires` is missing.
 
     A subclass sets `domain` and the spaces, and implements the seven abstract hooks below. Everything else that it
     brings along, it declares here: `templates`, `requires`, `stochastic`, `placeholder`, `dataset`, `conformance`,
@@ -264,7 +265,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         return False
 
     def anchor_as(self, kind: str) -> str:
-        """The anchor of the current situation under another kind. Raises `ValueError` where there is none."""
+        """The anchor of the current situation under another `kind`. Raises `ValueError` where there is none."""
         if kind != self.anchor:
             raise ValueError(f"{self.domain} has anchors of one kind, {self.anchor!r}, and not {kind!r}")
         return self._anchor()
@@ -302,6 +303,9 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     # ---- Gymnasium ----------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, dict[str, Any]]:
+        """Begin an episode and return its first observation and `info`. `options["task"]` is an index of the panel, and
+        `seed` seeds `np_random`, which goes on with None. Raises `ValueError` for another option, and `IndexError` for
+        an index that the panel does not have."""
         super().reset(seed=seed)
         options = options or {}
         unknown = set(options) - {"task"}
@@ -317,6 +321,9 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         return present(self._observation(), self.observation_space, self.domain, 0), self._info()
 
     def step(self, action: str) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
+        """Take one step by `action`, a reply. Returns observation, reward, terminated, truncated and `info`. Raises
+        `gymnasium.error.ResetNeeded` after the end, `TypeError` for an action that is no text, and `EnvError` where a
+        hook returned something of the wrong kind."""
         if self._over:
             raise gymnasium.error.ResetNeeded("step: the episode is over; call reset() first")
         if not isinstance(action, str):

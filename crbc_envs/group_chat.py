@@ -17,7 +17,7 @@ Said = str | tuple[str, str | None]
 
 
 class GroupChat:
-    """The members of a `GroupVectorEnv` as conversations, one turn of any of them at a time.
+    """The members of `envs`, a `GroupVectorEnv`, as conversations, one turn of any of them at a time.
 
     chat = GroupChat(GroupVectorEnv("CRBC-ALFWorld-v0", num_groups=2, group_size=8), prompt="text")
     waiting = chat.begin(tasks=[3, 4], seeds=[7, 7])
@@ -28,7 +28,8 @@ class GroupChat:
 
     Members are numbered through: member i of group g is g * group_size + i. The members of a group are proved to begin
     alike, and in a stochastic environment each has its own noise. `prompt`, `history` and `system` are as in
-    `PromptWindow.of`. Members that wait for no reply cost nothing, so each may go on by itself.
+    `PromptWindow.of`. Members that wait for no reply cost nothing, so each may go on by itself. Errors are those of
+    `envs`, such as `gymnasium.error.ResetNeeded` for a reply to a member that has ended.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class GroupChat:
         self._conversations: list[Conversation] = []
 
     def begin(self, tasks: Sequence[int], seeds: Sequence[int]) -> list[int]:
-        """Begin a task in each group, with its seed. Returns the members that wait for a reply: all of them."""
+        """Begin task `tasks[g]` with `seeds[g]` in each group g. Returns the members that wait for a reply: all."""
         observations, infos = self.envs.reset(options={"task": tasks, "group_seed": seeds})
         by_member = [member_info(infos, m) for m in range(self.envs.num_envs)]
         for window in self._windows:
@@ -56,26 +57,26 @@ class GroupChat:
         return list(range(self.envs.num_envs))
 
     def prompt(self, member: int) -> Prompt:
-        """What a member is asked next: the text, and the frame if there is one."""
+        """What `member` is asked next: the text, and the frame if there is one."""
         return self._conversations[member].prompt()
 
     def messages(self, member: int) -> list[Message]:
-        """What a member is asked next, as messages."""
+        """What `member` is asked next, as messages in the form of OpenAI's clients."""
         return messages(self.prompt(member))
 
     def reply(self, replies: Mapping[int, Said]) -> list[int]:
-        """Execute the replies of some members. Returns those of them that wait for another one."""
+        """Execute `replies`, by member: texts, or (text, `finish_reason`). Returns those that wait for another one."""
         said = {m: (one, None) if isinstance(one, str) else one for m, one in replies.items()}
         texts = [self.settled(text, reason) for text, reason in said.values()]
         return self.observe(said, self.envs.step_members(list(said), texts))
 
     def settled(self, text: str, finish_reason: str | None = None) -> str:
-        """A reply as the environments are to read it (`crbc_envs.actions.settled`)."""
+        """The reply `text` as environments read it (`crbc_envs.actions.settled`). `finish_reason`: why it ended."""
         return settled(text, self.envs.replies, finish_reason)
 
     def observe(self, said: Mapping[int, tuple[str, str | None]], outcome: Outcome) -> list[int]:
-        """Take the environments' answers to these replies, where another thread has executed them. Returns the members
-        that wait for another one."""
+        """Take the environments' answers, `outcome`, where another thread has executed the replies `said`: (text,
+        `finish_reason`) by member, in the order of `outcome`. Returns the members that wait for another one."""
         for place, (m, observation) in enumerate(zip(said, outcome.observations, strict=True)):
             info = member_info(outcome.infos, place)
             self._conversations[m].observe(observation, info)
@@ -92,4 +93,5 @@ class GroupChat:
         return self.envs.interned()
 
     def close(self) -> None:
+        """Close the environments."""
         self.envs.close()

@@ -32,8 +32,9 @@ IMAGE = "<image>"
 class View:
     """The input of a template: everything it may use at one step.
 
-    `observation` is the text of the observation, empty for a frame. `frame` says that it is one: a template shows it
-    by `IMAGE`. `step` counts the steps before this one; `history` has the last (observation, action) records of them.
+    `task` is the text of the task, `admissible` has the texts of the actions that are admissible now. `observation` is
+    the text of the observation, empty for a frame. `frame` says that it is one: a template shows it by `IMAGE`. `step`
+    counts the steps before this one; `history` has the last (observation, action) records of them.
     """
 
     task: str
@@ -50,7 +51,7 @@ Template = Callable[[View], str]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A user message: its text, and one frame, uint8 (H, W, 3), for each `IMAGE` in the text.
+    """A user message: its `text`, and in `images` one frame, uint8 (H, W, 3), for each `IMAGE` in the text.
 
     `system` is the system message before it. None: the default of the model's chat template. `source` has the template
     that made the text, and its input.
@@ -63,7 +64,7 @@ class Prompt:
 
     def shortened(self, fits: Callable[[Prompt], bool]) -> Prompt | None:
         """This prompt with as much of its records as `fits`, or without records with as much of its observation; None
-        where nothing fits.
+        where nothing fits. `fits(prompt)` says whether a prompt is short enough.
 
         The oldest record goes first. Of the observation the first lines go, and `CUT` stands for them; of a single line
         the first words, of a single word the first characters. The template makes each text anew, so its own words, the
@@ -170,7 +171,9 @@ class HasTemplates(Protocol):
 
 @dataclass
 class PromptWindow:
-    """Makes the prompts of one member during an episode. It keeps the last records, two by default."""
+    """Makes the prompts of one member during an episode, their text by `template`. `history` keeps the last records,
+    (observation, action), two by default. `system` is the system message (None: the default of the model's chat
+    template). `domain` names the environment in errors."""
 
     template: Template
     history: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
@@ -187,6 +190,7 @@ class PromptWindow:
     ) -> PromptWindow:
         """The window of one member of `env`. `prompt` is a style or a template of one's own.
 
+        `history` is how many records it keeps, `system` the system message (None: the chat template's default).
         Raises `ValueError` if there is no such style. Where a template returns no text, `ask` raises `EnvError`.
         """
         styles = {**GENERIC, **env.templates}
@@ -198,7 +202,7 @@ class PromptWindow:
         return cls(template, deque(maxlen=history), system, env.domain)
 
     def prompt(self, observation: Any, info: dict[str, Any]) -> str:
-        """The prompt's text, without the image."""
+        """The prompt's text for an `observation` and its `info`, without the image."""
         return self._written(self._view(observation, info))
 
     def _written(self, view: View) -> str:
@@ -223,13 +227,14 @@ class PromptWindow:
         )
 
     def ask(self, observation: Any, info: dict[str, Any]) -> Prompt:
-        """The prompt: its text, and the current frame if the template uses `IMAGE`."""
+        """The prompt for an `observation` and its `info`: text, and the current frame if the template uses `IMAGE`."""
         view = self._view(observation, info)
         text = self._written(view)
         frames = (observation,) if IMAGE in text and is_frame(observation) else ()
         return Prompt(text, frames, self.system, (self.template, view))
 
     def record(self, observation: Any, action: str) -> None:
+        """Keep a record: the `action` that was executed after `observation`."""
         self.history.append((_text(observation), action))
 
 

@@ -36,7 +36,7 @@ class Task(Generic[T]):
 
 
 class TaskPanel(ABC, Generic[T]):
-    """A fixed, ordered list of tasks for one split.
+    """A fixed, ordered list of `size` tasks for one `split`. Raises `ValueError` for a name that is not in `splits`.
 
     Two splits never share a content digest. Some published splits do; their panels say so.
     """
@@ -70,7 +70,7 @@ class TaskPanel(ABC, Generic[T]):
         return self._task(self.index(index))
 
     def index(self, index: int) -> int:
-        """The index itself, as an int. Raises `IndexError` if there is no such task."""
+        """The same `index` as an int. Raises `IndexError` unless it is from 0 to `size` - 1."""
         if not 0 <= index < self.size:
             raise IndexError(f"task {index} is not in the {self.split} panel of {self.size} tasks")
         return int(index)
@@ -80,13 +80,13 @@ class TaskPanel(ABC, Generic[T]):
         return None
 
     def kind(self, index: int) -> str:
-        """The kind of a task, as `Task.kind` has it. Override it where making the task costs more than its kind."""
+        """The kind of task `index`, its `Task.kind`. Override it where making the task costs more than its kind."""
         return self[index].kind
 
     def cluster(self, task: Task[T]) -> str:
-        """What tasks share whose outcomes depend on each other, such as a room or a product; equal for such tasks.
+        """A text for what `task` shares with those whose outcomes depend on its own, such as a room or a product.
 
-        Evaluations count it behind their intervals. By default every content is alone.
+        It is equal for such tasks. Evaluations count it behind their intervals. By default every content is alone.
         """
         return task.digest
 

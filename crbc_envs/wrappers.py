@@ -152,7 +152,7 @@ class DiscreteActions(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorAr
     A text becomes its UTF-8 bytes, shape (`length`,) uint8, padded with zeros. Other observations stay as they
     are; so a `gymnasium.wrappers.TransformObservation` below this one gives a text features of your own.
 
-    The environment takes text actions, and its infos have `admissible_actions`. `placeholder` and `replies`
+    The environment `env` takes text actions, and its infos have `admissible_actions`. `placeholder` and `replies`
     are attributes of an `AnchorEnv`; for another environment, pass `placeholder` if it has one.
 
     Nothing is cut. Raises `TypeError` for an environment without such actions, and `ValueError` for a size below 1,
@@ -178,11 +178,13 @@ class DiscreteActions(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorAr
         self.observation_space = self._choices.space(env.observation_space)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset `env` with `seed` and `options`. Returns the observation as bytes, if it is text, and the info."""
         observation, info = self.env.reset(seed=seed, options=options)
         self.texts = self._choices.texts(info)
         return self._choices.encoded(observation, info), info
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step `env` with text number `action`. Returns observation, reward, terminated, truncated and info."""
         text = self._choices.text(self.texts, operator.index(action))
         observation, reward, terminated, truncated, info = self.env.step(self._choices.reply(text))
         self._choices.check_executed(text, info)
@@ -203,6 +205,7 @@ class DiscreteActions(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorAr
     ) -> Sizes:
         """The sizes that `episodes` episodes of random admissible actions need: `DiscreteActions(env, *measure(env))`.
 
+        All draws follow `seed`; `queries` and `placeholder` are the wrapper's. Returns (`num_actions`, `length`).
         A trained agent gets to places where random play does not, so leave a margin.
         """
         choices = _choices(env, 1, 1, queries, placeholder)
@@ -225,10 +228,11 @@ class DiscreteActions(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorAr
 
 
 class VectorDiscreteActions(GroupWrapper):
-    """`DiscreteActions` for every member of a `GroupVectorEnv`, with equal results.
+    """`DiscreteActions` for every member of `envs`, a `GroupVectorEnv`, with equal results.
 
-    Actions are (num_envs,) integers, and observations arrays (num_envs, ...). `texts` has the texts of every
-    member. A member that has ended is ignored: its action has no effect and its texts are empty.
+    `num_actions`, `length`, `queries` and `placeholder` are as there. Actions are (num_envs,) integers, and
+    observations arrays (num_envs, ...). `texts` has the texts of every member. A member that has ended is ignored: its
+    action has no effect and its texts are empty. Raises as `DiscreteActions`, and `TypeError` for another `envs`.
     """
 
     env: GroupVectorEnv
@@ -256,6 +260,7 @@ class VectorDiscreteActions(GroupWrapper):
         self._bytes = np.zeros((envs.num_envs, length), dtype=np.uint8)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset `envs` with `seed` and `options`, as `GroupVectorEnv.reset`. Returns observations and infos."""
         observations, infos = self.env.reset(seed=seed, options=options)
         self._read(_members_told(infos), observations)
         return self._encoded(observations), infos
@@ -263,7 +268,8 @@ class VectorDiscreteActions(GroupWrapper):
     def step(
         self, actions: ArrayLike
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step the active members. `actions` is (num_envs,) int."""
+        """Step the active members by `actions`, (num_envs,) int; another shape raises `ValueError`. Returns
+        observations, rewards, terminated and truncated, (num_envs,) each, and infos."""
         if np.shape(actions) != (self.num_envs,):
             raise ValueError(f"step: the actions have shape {np.shape(actions)}, there are {self.num_envs} members")
         numbers = map(operator.index, np.asarray(actions).tolist())

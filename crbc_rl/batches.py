@@ -89,14 +89,15 @@ class RolloutBatch:
 
     @classmethod
     def of(cls, rollouts: InternedRollouts, turns: Sequence[Turn]) -> RolloutBatch:
-        """A batch of newly sampled rollouts: advantages are 0, old log-probabilities are those of sampling."""
+        """A batch of newly sampled `rollouts` and their `turns`, one per step (n,): advantages are 0, old
+        log-probabilities are those of sampling."""
         length = np.array([len(turn.response) for turn in turns], dtype=np.int64)
         old = np.array([value for turn in turns for value in turn.logprobs], dtype=np.float64)
         return cls(rollouts, turns, length, np.zeros(len(turns)), old)
 
     @classmethod
     def of_turns(cls, turns: Sequence[Turn]) -> RolloutBatch:
-        """A batch of single turns for imitation: each turn is a rollout of one step in its own group."""
+        """A batch of single `turns` for imitation: each turn is a rollout of one step in its own group."""
         n = np.arange(len(turns))
         one = np.ones_like(n)
         rollouts = InternedRollouts(rollout=n, step=0 * n, anchor=n, action=0 * n, group=n, length=one, success=one)
@@ -117,7 +118,7 @@ class RolloutBatch:
         return np.cumsum(self.response_length)
 
     def mean_by_step(self, per_token: Floats) -> Floats:
-        """The mean of a column of one value per response token over the tokens of each step, (n,)."""
+        """The mean of `per_token` (T,), a value for each response token, over the tokens of each step, (n,)."""
         return np.add.reduceat(per_token, self.ends - self.response_length) / self.response_length
 
     def cut(self, eos: int) -> Bools:
@@ -130,13 +131,13 @@ class RolloutBatch:
         return self.rollouts.group[self.rollouts.rollout]
 
     def select(self, groups: Sequence[int]) -> RolloutBatch:
-        """The rows of some groups, as newly sampled: without credit."""
+        """The rows of some `groups`, by number, as newly sampled: without credit."""
         rows = self.rollouts.rows_of(groups)
         return RolloutBatch.of(self.rollouts.select(groups), [self.turns[row] for row in rows.tolist()])
 
     @staticmethod
     def concat(parts: Sequence[RolloutBatch]) -> RolloutBatch:
-        """The groups of all parts, as newly sampled: without credit."""
+        """The groups of all `parts`, as newly sampled: without credit. A single part is returned as it is."""
         if len(parts) == 1:
             return parts[0]
         turns = [turn for part in parts for turn in part.turns]

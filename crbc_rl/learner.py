@@ -43,10 +43,11 @@ from crbc_rl.training.trainable import Trainable
 
 
 class Learner:
-    """Trains as `config` says, writing into `run`.
+    """Trains as `config` says, writing into `run`, and tells `callback` of its progress.
 
     The policy starts from the run's last checkpoint if there is one, else from the config's model. The config's model
-    is also the frozen reference pi_ref. Every rank of `distributed` has its own learner.
+    is also the frozen reference pi_ref. Every rank of `distributed` has its own learner; None is a single process.
+    Raises `ConfigError` where no model or checkpoint can be loaded, and for other tasks or anchors than the run had.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Learner:
     # ---- Algorithm 1 --------------------------------------------------------------------------
 
     def step(self) -> Record:
-        """One update: group rollouts, the Bellman closure and its credit, the clipped objective."""
+        """One update: group rollouts, the Bellman closure and its credit, the clipped objective. Returns metrics."""
         # Lines 2 to 6: sample tasks, start G environments of each alike, collect complete rollouts.
         with self._phase("rollout", "generate"):
             batch = self.worker.sample(self.update)

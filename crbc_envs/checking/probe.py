@@ -29,7 +29,7 @@ Fields = dict[str, str]
 
 
 class AnchorEnvError(AssertionError):
-    """An environment failed a check. `check` is its name; `task` and `step` say where it failed."""
+    """An environment failed a check. `check` is its name, `what` the fault; `task` and `step` say where it failed."""
 
     def __init__(self, check: str, task: str, step: int | None, what: str) -> None:
         where = "".join((f", {task}" if task else "", "" if step is None else f", step {step}"))

@@ -144,8 +144,9 @@ def measure_splits(
 ) -> SplitReport:
     """Compare the first `held_out_tasks` validation and test tasks with `train_tasks` random training tasks.
 
-    `walks` random walks are played in each training task, to its end. All draws depend on `seed` alone. `env_kwargs`
-    are arguments of the environment, without `split`. `progress` is called with tasks done and their number.
+    `walks` random walks are played in each training task, to its end. All draws depend on `seed` alone. `env` is a
+    registered id or a spec, `env_kwargs` are its arguments, without `split`. `progress` is called with tasks done and
+    their number. Returns the figures, as numbers of tasks; `print` shows them as a table.
 
     Raises `ValueError` for a number that is too small, and `TypeError` for an environment that takes no `split`.
     """

@@ -120,13 +120,13 @@ def write_groups(
     credit: Mapping[str, Any] | None = None,
     policy: str | None = None,
 ) -> None:
-    """Write the groups of one update to a temporary file, then rename it to `path`.
+    """Write the `groups` of update number `update` to a temporary file, then rename it to `path`.
 
     `turns` and `frames` have one entry per step, in the order of groups, rollouts and steps. A frame is the
-    observation before the step, (height, width, 3) uint8. `anchor` is the environments' `anchor_name`; `credit` and
-    `policy` are as in `Recording`. Raises `GroupError` if there are no groups, if `turns` or `frames` do not have one
-    entry per step, for rollouts without names, and for what could not be read again: NaN, a score outside 0 to 1, a
-    frame of another shape.
+    observation before the step, (height, width, 3) uint8. `env_id` is the environments' registered id, `dynamics` and
+    `anchor` their `dynamics` and `anchor_name`; `credit` and `policy` are as in `Recording`. Raises `GroupError` if
+    there are no groups, if `turns` or `frames` do not have one entry per step, for rollouts without names, and for what
+    could not be read again: NaN, a score outside 0 to 1, a frame of another shape.
     """
     path = Path(path)
     if not isinstance(groups, InternedRollouts):
@@ -149,7 +149,7 @@ def write_groups(
 
 
 def read_groups(path: Path | str, anchor: str | None = None) -> list[RolloutGroup]:
-    """The groups of a file, exactly as they were written. Turns and images are not read.
+    """The groups of the file `path`, exactly as they were written. Turns and images are not read.
 
     `anchor` is the wanted `anchor_name`, such as that of the environments with whose groups these are compared.
 
@@ -176,8 +176,8 @@ def outcomes_of(path: Path | str) -> list[tuple[str, list[bool]]]:
 
 
 def read_recording(path: Path | str, groups: Iterable[int] | None = None, *, anchor: str | None = None) -> Recording:
-    """The contents of a file, or of some `groups` alone, by number: these are read without the others, in the order of
-    the file. Takes `anchor` and raises `DataError` like `read_groups`, and for a group that the file does not have.
+    """The contents of the file `path`, or of some `groups` alone, by number: these are read without the others, in its
+    order. Takes `anchor` and raises `DataError` like `read_groups`, and for a group that the file does not have.
     """
     path = Path(path)
     table, header = read_table(path, COLUMNS, groups)

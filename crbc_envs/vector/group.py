@@ -39,17 +39,17 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     The default, None, is "independent" where the environment declares `stochastic`. A deterministic environment plays
     alike under both. The attribute `dynamics` tells which it is.
 
-    A member that has ended is no longer `active` and is never stepped. Its entry in `actions` is ignored.
-    It keeps its last observation, its reward is 0 and it has no info. Its flags are False, because flags
-    belong to a step: an episode ends once.
-
-    `anchor_name` tells the kind and version of the anchors. Recordings have it in their header.
+    A member that has ended is no longer `active` and is never stepped. Its entry in `actions` is ignored. It keeps its
+    last observation, its reward is 0 and it has no info. Its flags are False, because flags belong to a step: an
+    episode ends once.
 
     `transition_counts()` gives the merged counts of each group at any time. Once every member has ended,
     `interned()` gives the rollouts as integers for credit, and `groups()` the same rollouts by name.
     `env_id` is a registered id or an `EnvSpec`, and `env_kwargs` go to the environment's constructor. The environment
     is an `AnchorEnv`, or any other whose `info` has the same keys; its wrappers are kept, and without a `panel` a task
-    is a seed. A `label` it does not give is the anchor. After an error in `step`, call `reset`.
+    is a seed. A `label` it does not give is the anchor. `anchor_name` tells the kind and version of its anchors, as a
+    recording's header does. After an error in `step`, call `reset`. The constructor raises `ValueError` for a size,
+    `dynamics` or backend that there is not, and what the environment's constructor raises.
 
     `backend` says where the members run: "sync" in this process, "process" in `num_workers` worker processes
     (default: one per processor), "ray" in Ray actors. A worker holds whole groups. The same seeds give the
@@ -142,7 +142,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Step the active members. `actions` has one text per member; it is ignored for those that have ended.
 
-        Raises `gymnasium.error.ResetNeeded` if no member is active.
+        Returns observations, rewards, terminated and truncated, (num_envs,) each, and the infos. Raises
+        `gymnasium.error.ResetNeeded` if no member is active, and `ValueError` or `TypeError` for a missing action.
         """
         active = np.flatnonzero(self.active)
         members = active.tolist()
@@ -172,6 +173,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         return self._advance(members, np.array(members, dtype=np.intp), actions)
 
     def close_extras(self, **kwargs: Any) -> None:
+        """Close the members: Gymnasium's `close` calls this, with `kwargs` that are not used."""
         if hasattr(self, "members"):  # the finalizer comes here, too, where the constructor failed
             self.members.close()
 

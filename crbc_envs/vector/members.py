@@ -302,7 +302,7 @@ def pack(infos: Sequence[dict[str, Any]]) -> Infos:
 
 
 def member_info(infos: Infos, member: int) -> dict[str, Any]:
-    """One member's info, as its environment gave it: the inverse of `pack`."""
+    """The info of `member` as its environment gave it, from `infos`, a column and a mask (num_envs,) for each name."""
     info: dict[str, Any] = {}
     for name, column in infos.items():
         if name.startswith("_") or not infos[f"_{name}"][member]:

@@ -23,10 +23,10 @@ Config = TypeVar("Config", bound=RunConfig)
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
-    """Read a config file, or one that comes with the package by its name, and apply `section.key=value` overrides.
+    """Read the config file `path`, or one that comes with the package by its name, and apply `overrides`.
 
-    Paths in a file are relative to its folder, paths in overrides and in a pipe to the current folder. Raises
-    `ConfigError` naming the file and the key.
+    An override is a text "section.key=value". Paths in a file are relative to its folder, paths in overrides and in a
+    pipe to the current folder. Raises `ConfigError` naming the file and the key.
     """
     path = find_config(Path(path))
     data = read_mapping(path)

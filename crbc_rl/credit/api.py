@@ -50,9 +50,10 @@ _NAMED: dict[str, Estimator] = {**METHODS, "scores": scores}
 def advantages(
     group: RolloutGroup, /, method: str | Method = "crbc", *, scale: float = 1.0, **config: Any
 ) -> list[Floats]:
-    """The advantage of every step of `group`, times `scale`: one float64 array per rollout, one value per step.
+    """The advantage of every step of `group`, times `scale`: one float64 array (length,) per rollout.
 
-    `config` are the method's keyword options. Raises `CreditError` for an unknown method or option.
+    `method` is a name of `METHODS` or "scores", or a function. `config` are its keyword options. `scale` is finite and
+    not 0. Raises `CreditError` for what is unknown or out of range.
     """
     if not isinstance(group, RolloutGroup):
         raise CreditError(
@@ -70,10 +71,10 @@ def advantages_batch(
     scale: float = 1.0,
     **config: Any,
 ) -> list[list[Floats]]:
-    """`advantages` of all the groups of one update, computed together: one list per group.
+    """`advantages` of all the `groups` of one update, computed together: one list per group.
 
     The groups do not affect each other; they only share one linear solve. Interned rollouts are the fast path, since no
-    string is processed.
+    string is processed. `method`, `scale` and `config` are as in `advantages`, and so are the errors.
     """
     if not isinstance(groups, InternedRollouts):
         check_options(method, config)  # before the strings are read
@@ -89,7 +90,8 @@ def advantages_batch(
 def advantages_interned(
     rollouts: InternedRollouts, /, method: str | Method = "crbc", *, scale: float = 1.0, **config: Any
 ) -> Floats:
-    """The advantage of every step of an update, times `scale`, one value per row of its table, shape (n,)."""
+    """The advantage of every step of `rollouts`, times `scale`, one value per row of the table, shape (n,). `method`,
+    `config` and the errors are as in `advantages`."""
     check_scale(scale)
     estimator = estimator_of(method)
     estimator.check(config)
@@ -103,12 +105,12 @@ def check_scale(scale: object) -> None:
 
 
 def check_options(method: str | Method, config: dict[str, Any]) -> None:
-    """Raise `CreditError` for an unknown method, or an option that the method does not have."""
+    """Raise `CreditError` for an unknown `method`, or an option in `config` that the method does not have."""
     estimator_of(method).check(config)
 
 
 def estimator_of(method: str | Method) -> Estimator:
-    """The estimator of a name or of a function. Raises `CreditError` for an unknown name."""
+    """The estimator that `method` names, or that of a function. Raises `CreditError` for an unknown name."""
     if not isinstance(method, str):
         return Estimator.of(method)
     if ":" in method:

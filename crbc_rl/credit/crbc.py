@@ -272,12 +272,13 @@ def step_credit(
     reward: Reward = "outcome",
     invalid_cost: float = 0.0,
 ) -> Floats:
-    """A_S(s, a) = 1{|A(s)| >= 2} (Q - V) / max(sigma(s), sigma_min), shape (L,) (eq. 13).
+    """A_S(s, a) = 1{|A(s)| >= 2} (Q - V) / max(sigma(s), sigma_min), shape (L,) (eq. 13), of the pairs of `process`.
 
     Each depth is normalised by its own sigma. Mathematically the gate changes nothing, since with one action Q = V. It
     removes rounding errors. `normalise="group"` divides by one number for the whole group, the root of the mean of
-    sigma(s)^2 over its visits to anchors with two or more actions, at least `sigma_min`. None does not divide. The
-    other options are `closure`'s. Raises `CreditError` for options out of range.
+    sigma(s)^2 over its visits to anchors with two or more actions, at least `sigma_min`, which is above 0. None does
+    not divide. `beta`, `depth`, `horizon`, `truncation`, `reward` and `invalid_cost` are `closure`'s. Raises
+    `CreditError` for options out of range.
     """
     check_positive("sigma_min", sigma_min)
     if normalise not in ("anchor", "group", None):

@@ -51,7 +51,7 @@ class Direction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Diagnosis:
-    """The figures of one process, in the process's own order of S anchors and L pairs. `print` shows them as a table.
+    """The figures of one process at discount `beta`, in its own order of S anchors and L pairs. `print` shows a table.
 
     `residual`: T V_0 - V_0 by anchor (S,), and `pair_residual`: B V_0 - Q_0 by pair (L,) (eq. 19). `sigma` (S,).
     `certified` (S,): the smallest depth K >= 1 with E_K <= sigma(s), from which on Corollary 3 promises that the credit
@@ -76,8 +76,8 @@ def diagnose(process: EmpiricalProcess, beta: float = BETA, depths: Sequence[int
     """How far each depth is from the closure, from which depth on its credit is certified, and what following the
     credit gains on the process.
 
-    `process` is built from rollouts, since depths begin at realised returns. Raises `CreditError` for a depth that is
-    no integer >= 0 and for a beta outside (0, 1): at 1 there is no bound.
+    `process` is built from rollouts, since depths begin at realised returns. `beta` is the closure's discount. Raises
+    `CreditError` for one of `depths` that is no integer >= 0 and for a beta outside (0, 1): at 1 there is no bound.
     """
     check_discount("beta", beta)
     if beta == 1.0:

@@ -106,15 +106,16 @@ class Terms:
 
 
 class Estimator:
-    """A credit estimator: the term of a step, its own options, and how it is joined to the group's term.
+    """A credit estimator, of a `name`: the term of a step, its own options, and how it is joined to the group's term.
 
     `step_term` maps a process, what its steps `Earned`, and the estimator's own options to A_S. Its keyword parameters
     declare these options; `options` has them all with their defaults, the joint's too. Without a step term the
     estimator is one of `GROUP_TERMS`, of that name. `CHARGE` is an option of all.
 
-    `w_group` and `w_step` are the default weights. `rewards` are the kinds of reward that the step term is defined for.
-    With `on_success` it is about success alone: where a run compares the environment's own rewards, only its group term
-    does. Called with a process and options, an estimator returns `terms(...).final`.
+    `w_group` and `w_step` are the default weights, `defaults` those of options in place of the step term's. `rewards`
+    are the kinds of reward that the step term is defined for, by default all; others raise `CreditError`. With
+    `on_success` it is about success alone: where a run compares the environment's own rewards, only its group term
+    does. Called with a process and options, an estimator returns `terms(...).final`, (n,).
     """
 
     def __init__(
@@ -144,10 +145,10 @@ class Estimator:
 
     @classmethod
     def of(cls, method: Callable[..., Any]) -> Estimator:
-        """The estimator itself, or that of a plain function: its values are A_S, and its options are handed to it.
+        """`method` itself, or the estimator of a plain function: its values are A_S, and its options are handed to it.
 
         Where it has an option `reward`, that is what its steps earn. Where it has none, it earns nothing, so that
-        `reward` is refused.
+        `reward` is refused. Raises `CreditError` for what is no function of a process.
         """
         if isinstance(method, Estimator):
             return method
@@ -161,13 +162,13 @@ class Estimator:
         return estimator
 
     def variant(self, name: str, w_group: float, **defaults: Any) -> Estimator:
-        """This estimator under another name, with other defaults."""
+        """This estimator under another `name`, with another default `w_group` and other `defaults` of its options."""
         assert self.step_term is not None
         weights = {"w_group": w_group, "w_step": self.options["w_step"]}
         return Estimator(name, self.step_term, rewards=self.rewards, on_success=self.on_success, **weights, **defaults)
 
     def check(self, given: Iterable[str]) -> None:
-        """Raise `CreditError` for an option that the estimator does not have, and for one that it lacks."""
+        """Raise `CreditError` where the names `given` have an option that is not one of these, or lack a needed one."""
         given = list(given)
         for name, default in self.own.items():
             if default is inspect.Parameter.empty and name not in given:
@@ -187,7 +188,7 @@ class Estimator:
         timed: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
         **given: Any,
     ) -> Terms:
-        """Both terms with the options `given`; `timed` opens a context around the group's, "group_advantage".
+        """Both terms of `process` with options `given`; `timed` opens a context, "group_advantage", around the group's.
 
         Raises `CreditError` for options that are unknown or out of range, and for a step term that is not one finite
         number per step.
@@ -263,7 +264,8 @@ def estimator(
     rewards: Sequence[str] = get_args(Reward),
     on_success: bool = False,
 ) -> Callable[[StepTerm], Estimator]:
-    """Makes a step term the `Estimator` of the function's name. Raises `CreditError` without parentheses."""
+    """Makes a step term the `Estimator` of the function's name; `w_group`, `w_step`, `rewards` and `on_success` are as
+    there. Raises `CreditError` without parentheses, where the function comes as `misplaced`."""
     if misplaced:
         name = getattr(misplaced[0], "__name__", misplaced[0])
         raise CreditError(f"write @credit.estimator() with its parentheses above {name}")

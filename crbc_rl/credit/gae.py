@@ -50,16 +50,18 @@ def gae(
 def row_rewards(
     process: EmpiricalProcess, success_reward: float = 10.0, invalid_penalty: float = 0.1, reward: Reward = "outcome"
 ) -> Floats:
-    """success_reward R_i, less the penalty where the reply was malformed: what PPO's last token of every
-    environment step earns, one value per step in order. With `reward="step"` the sum of the environment's own rewards
-    over the whole episode replaces success_reward R_i. No value is carried between steps."""
+    """`success_reward` R_i, less `invalid_penalty` where the reply was malformed: what PPO's last token of every
+    environment step of `process` earns, (n,) in order. With `reward="step"` the sum of the environment's own rewards
+    over the whole episode replaces success_reward R_i; with "score" the rollout's score replaces R_i. No value is
+    carried between steps. Raises `CreditError` for a score outside [0, 1] and a reward that is not finite."""
     rollouts = process.steps()[0]
     earned = rollout_rewards(rollouts, reward, success_reward)[rollouts.rollout]
     return earned - np.where(rollouts.valid, 0.0, invalid_penalty)
 
 
 def whiten(advantage: ArrayLike) -> Floats:
-    """(A - mean) / sqrt(sample variance + 1e-8) over the batch, as PPO trainers do; zeros where all are equal."""
+    """(A - mean) / sqrt(sample variance + 1e-8) over all values A of `advantage`, as PPO trainers do, in its own shape;
+    zeros where all are equal."""
     values = np.asarray(advantage, np.float64)
     if values.size < 2 or (values == values.flat[0]).all():
         return np.zeros_like(values)

@@ -102,8 +102,8 @@ BOUND, ENOUGH = 0.95, 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slope:
-    """A calibration slope, from sums by group (3, G): of A (g - v), of the same where a visit is compared with those of
-    other rollouts alone, and of A^2.
+    """A calibration slope, from `sums` by group (3, G): of A (g - v), of the same where a visit is compared with those
+    of other rollouts alone, and of A^2.
 
     In small groups `slope` lies a little below 1 by itself: a rollout that comes back to an anchor is part of the mean
     it is compared with. `upper`, by the second sums, errs to the other side. `error`, of `slope`, has groups as
@@ -165,15 +165,16 @@ NO_SLOPE = Slope(np.zeros((3, 0)))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration(Slope):
-    """The slope of one process. `harm` (S,) is what each anchor adds to slope - 1: the sum over the visits to it of
-    their TD error times the discounted credit of the rollout's earlier steps, by the sum of A^2. It is 0 on average
-    where the future depends on the anchor alone, so it names the anchors whose future was decided before them."""
+    """The `slope` of one `process` and its standard `error`, from `sums` by group (3, G), as `Slope` has them. `harm`
+    (S,) is what each anchor adds to slope - 1: the sum over the visits to it of their TD error times the discounted
+    credit of the rollout's earlier steps, by the sum of A^2. It is 0 on average where the future depends on the anchor
+    alone, so it names the anchors whose future was decided before them."""
 
     process: EmpiricalProcess
     harm: Floats
 
     def worst(self, most: int = 5) -> list[tuple[str, float]]:
-        """The anchors that take most from the slope, by their labels where there are any, and their `harm`."""
+        """The `most` anchors that take most from the slope, by their labels where there are any, and their `harm`."""
         names = self.process.steps()[0].anchor_labels or self.process.anchors
         return [(names[s], float(self.harm[s])) for s in np.argsort(self.harm)[:most] if self.harm[s] < 0.0]
 
@@ -185,8 +186,8 @@ def calibration(
     reward: Reward = "outcome",
     invalid_cost: float = 0.0,
 ) -> Calibration:
-    """The calibration slope of a process, or of groups: sum A (g - v) / sum A^2 over all visits. The options are
-    `closure`'s.
+    """The calibration slope of a process or groups, `of`: sum A (g - v) / sum A^2 over all visits. `beta`, `reward`,
+    `invalid_cost` and the errors are `closure`'s.
 
     g is a visit's own discounted return, v the mean of these at its anchor, and A the closure's Q - V. A rollout that
     is cut goes on with the closure's value of its last anchor.

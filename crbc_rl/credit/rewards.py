@@ -66,9 +66,11 @@ def rollout_rewards(rollouts: InternedRollouts, reward: Reward, success_reward: 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Earned:
-    """What the steps of an update earn by the options of whoever asks for credit, and what a malformed reply costs.
+    """What the n steps of m `rollouts` earn by the options of whoever asks for credit.
 
-    How they enter a step's term is the estimator's business.
+    `reward` is what earns: "outcome" (R_i at the end, times `success_reward`), "score" (the rollout's, in its place) or
+    "step" (the environment's own, as they are). `invalid_penalty` is what a malformed reply costs at its own step. How
+    they enter a step's term is the estimator's business. The methods raise `CreditError` for a score outside [0, 1].
     """
 
     rollouts: InternedRollouts
@@ -77,7 +79,7 @@ class Earned:
     invalid_penalty: float = 0.1
 
     def of(self, reward: Reward) -> Earned:
-        """The same, of another kind of reward."""
+        """The same, of another kind of `reward`."""
         return replace(self, reward=reward)
 
     @property
@@ -95,7 +97,7 @@ class Earned:
         return rollout_rewards(self.rollouts, self.reward, self.success_reward)
 
     def returns(self, gamma: float) -> Floats:
-        """gamma^(T_i - t) success_reward R_i, minus the penalty where the step's own reply was malformed, (n,).
+        """`gamma`^(T_i - t) success_reward R_i, minus the penalty where the step's own reply was malformed, (n,).
 
         The last step of a success gets the undiscounted reward, one factor of gamma less than the paper's G_(i,t). A
         penalty does not affect earlier steps. These are verl-agent's conventions. `reward="score"` puts the rollout's

@@ -69,16 +69,16 @@ def advantages_from_rows(
     `group`, `rollout` (within its group), `anchor` and `action` are any ids that are equal by value, as numbers and
     texts are. Where rows of several updates are pooled, the update is a part of the group's id: else the groups of one
     task are one. `step` counts from 0. `length` is the number of steps of the row's rollout as the environment counted
-    them. `valid` says whether the reply was well formed; by default the action is not `anchors.INVALID`. `reward` is
-    the environment's own. `final_anchor` is the anchor after the rollout's last step, or None. `score` is the rollout's
-    graded outcome in [0, 1], and `scores` a value per step from a model or a judge, for the method "scores", or a
-    function as that method takes it.
+    them. `success` and `truncated` (by default not) say how the rollout ended. `valid` says whether the reply was well
+    formed; by default the action is not `anchors.INVALID`. `reward` is the environment's own. `final_anchor` is the
+    anchor after the rollout's last step, or None. `score` is the rollout's graded outcome in [0, 1], and `scores` a
+    value per step from a model or a judge, for the method "scores", or a function as that method takes it.
 
     `group_size`: the rollouts of every group. Without it, nothing tells of a rollout of which every row is lost, and
     groups of unequal size are a warning, once. So are groups of one rollout: no other tells whether it was good.
 
-    `earns`: what a step earns for the method, "outcome", "score" or "step". It is the option `reward` of
-    `credit.advantages`, which is a column here.
+    `method` and its `options` are as in `credit.advantages`. `earns`: what a step earns for the method, "outcome",
+    "score" or "step". It is the option `reward` of `credit.advantages`, which is a column here.
 
     `scale`: credit has no fixed size. Under the defaults of "crbc" one success among eight rollouts gives advantages
     near 16, since the step term has weight 5 and is divided by a small deviation. A trainer that does not normalise
@@ -103,7 +103,7 @@ def advantages_from_rows(
 
 
 def per_token(advantages: Any, mask: Any) -> Any:
-    """One advantage per row, (B,), as one per token, (B, T): its row's where `mask` (B, T) is 1, and 0 elsewhere.
+    """One of `advantages` per row, (B,), as one per token, (B, T): its row's where `mask` (B, T) is 1, else 0.
 
     With a torch mask the result is a float32 tensor on the mask's device, otherwise a float64 array. Raises
     `GroupError` if the shapes do not fit.

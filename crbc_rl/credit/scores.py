@@ -32,12 +32,13 @@ def scores(
     gamma: float = 1.0,
     normalise: Literal["anchor", "group"] | None = "group",
 ) -> Floats:
-    """A_S from `scores`, one number per step.
+    """A_S, (n,), from `scores`: one number per step, in order, or a function of the `InternedRollouts` that gives them.
 
-    `kind="credit"`: a score is the step's own credit. `kind="reward"`: it is what the step earns, and its credit is
-    sum_k gamma^k score_(t+k) over the rest of the rollout. `normalise` says among which steps that is standardised,
-    (x - mean) / (std + 1e-6) with the sample std: all steps of the group, or the visits to one anchor, where a single
-    visit gets 0. None takes it as it is.
+    Scores are flat or nested, by rollout or by group and rollout. `kind="credit"`: a score is the step's own credit.
+    `kind="reward"`: it is what the step earns, and its credit is sum_k `gamma`^k score_(t+k) over the rest of the
+    rollout, gamma in (0, 1]. `normalise` says among which steps that is standardised, (x - mean) / (std + 1e-6) with
+    the sample std: all steps of the group, or the visits to one anchor, where a single visit gets 0. None takes it as
+    it is. Anchors are those of `process`, and rollouts those of `earned`.
 
     This is one hook for every method that scores steps by a model or a judge. Raises `CreditError` for scores that are
     missing, that are not one finite number per step, and for options out of range.

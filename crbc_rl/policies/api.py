@@ -18,10 +18,10 @@ class Policy(Protocol):
     def generate(
         self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
     ) -> list[Turn]:
-        """Sample one reply to each prompt from softmax(logits / temperature), without top-k or top-p.
+        """Sample one reply to each of `prompts` from softmax(logits / `temperature`), without top-k or top-p.
 
-        `seeds` has one integer below 2**63 per prompt. A reply is a function of the weights, its prompt and its seed,
-        up to the rounding of floats. It does not depend on the rest of the batch.
+        `seeds` has one integer below 2**63 per prompt. A reply has at most `max_new_tokens` tokens. It is a function of
+        the weights, its prompt and its seed, up to the rounding of floats, and not of the rest of the batch.
         """
         ...
 

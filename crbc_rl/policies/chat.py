@@ -135,18 +135,20 @@ class ChatPolicy:
     def generate(
         self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
     ) -> list[Turn]:
-        """One reply to each prompt, in order; see `crbc_rl.policies.api.Policy`."""
+        """One reply to each of `prompts`, in order. `seeds` (sent modulo 2**31), `temperature` and `max_new_tokens` are
+        as in `Policy.generate`."""
         with self.queue(temperature, max_new_tokens) as queue:
             return answer(queue, prompts, seeds)
 
     @contextmanager
     def queue(self, temperature: float, max_new_tokens: int) -> Iterator[Requests]:
-        """Replies as they arrive (see `crbc_rl.policies.api.Continuous`). Leaving it cancels the other requests."""
+        """A `crbc_rl.policies.api.Queue` of replies at `temperature`, of at most `max_new_tokens` tokens each.
+        Leaving it cancels the requests without a reply."""
         with self.session() as opened:
             yield Requests(self, opened, temperature, max_new_tokens)
 
     def body(self, prompt: Prompt, seed: int, temperature: float, max_new_tokens: int) -> bytes:
-        """The body of a request, as JSON in ASCII."""
+        """The body of a request, JSON in ASCII: `prompt`, `seed`, `temperature`, `max_new_tokens` and `options`."""
         fields = {
             "model": self.model,
             "messages": messages(prompt),
@@ -178,7 +180,7 @@ class ChatPolicy:
         return False
 
     async def ask(self, client: AsyncOpenAI, body: bytes) -> Completion:
-        """Post a request and repeat it after temporary errors.
+        """Post the request `body` with OpenAI's `client`, and repeat it after temporary errors.
 
         Raises `ConfigError` for a final error, and after the last attempt.
         """
@@ -198,7 +200,7 @@ class ChatPolicy:
         raise self.error(f"{problem}, {self.retries + 1} times{waiting}")
 
     async def attempt(self, client: AsyncOpenAI, body: bytes, seconds: float) -> Completion:
-        """Post a request once. Raises `Fault` where there is no complete answer within so many seconds."""
+        """Post `body` with `client` once. Raises `Fault` where there is no complete answer within `seconds`."""
         try:
             return _read(await _answered(client.post("/chat/completions", cast_to=str, content=body), seconds))
         except Fault as fault:
@@ -229,7 +231,7 @@ class ChatPolicy:
         return openai.AsyncOpenAI(base_url=self.base, api_key=key, http_client=http, max_retries=0, timeout=None)
 
     def error(self, problem: str) -> ConfigError:
-        """The error that this endpoint has a problem, in one line without its key."""
+        """The error that this endpoint has `problem`, in one line without its key."""
         return ConfigError(one_line(redacted(f"{self.url} (model {self.model}) {problem}")))
 
 

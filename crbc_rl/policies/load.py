@@ -46,9 +46,9 @@ def load_policy(
     rollout: RolloutConfig | None = None,
     attention: str | None = None,
 ) -> TransformersPolicy:
-    """Load a checkpoint folder or a model of the Hugging Face hub in float32; a vision-language model as a
-    `VisionPolicy`. `rollout` limits its prompts; where it sets no limit, the model's positions less a reply's do.
-    `attention` is a name of the library's implementations; None is its own choice.
+    """Load `source`, a checkpoint folder or a model of the Hugging Face hub, in float32 to `device`; a vision-language
+    model as a `VisionPolicy`. `rollout` limits its prompts; where it sets no limit, the model's positions less a
+    reply's do. `attention` is a name of the library's implementations; None is its own choice.
 
     A model is data: no code beside it runs, its weights are safetensors, and it is checked before memory is taken for
     it. Raises `ConfigError` where the model is missing, or its weights do not match its architecture.

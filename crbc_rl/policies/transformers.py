@@ -84,12 +84,13 @@ class TransformersPolicy:
 
     @property
     def device(self) -> torch.device:
+        """The device of the weights."""
         return self.model.device
 
     # ---- text and tokens ----------------------------------------------------------------------
 
     def asked(self, prompt: Prompt, earlier: Sequence[str] = ()) -> Turn:
-        """The turn of a prompt without its reply. A prompt of more than `max_prompt_tokens` is shortened as
+        """The turn of `prompt` without its reply. A prompt of more than `max_prompt_tokens` is shortened as
         `Prompt.shortened` does it, never within the chat template. `earlier` has the texts before it, of the user and
         the assistant in turn. Raises `ConfigError` where it cannot be shortened, or with `truncation` "error".
         """
@@ -111,11 +112,11 @@ class TransformersPolicy:
         return Turn(self.encode(shortened), [], [], images=shortened.images, shortened=True)
 
     def encode(self, prompt: Prompt, earlier: Sequence[str] = ()) -> list[int]:
-        """Token ids of a user message in the chat template, after `earlier` ones, up to the start of the reply."""
+        """Token ids of `prompt` in the chat template, after `earlier` texts, up to the start of the reply."""
         return self.encode_text(prompt.text, prompt.system, 0, *earlier)
 
     def encode_text(self, prompt: str, system: str | None = None, frames: int = 0, *earlier: str) -> list[int]:
-        """Token ids of a message, after a system message if there is one and `earlier` ones as in `asked`.
+        """Token ids of the message `prompt`, after `system`, if there is such a message, and `earlier`, as in `asked`.
 
         Each of `frames` places of the user becomes the tokens of one frame. What else spells a control token is text.
         """
@@ -137,11 +138,11 @@ class TransformersPolicy:
         return ids
 
     def text(self, response: Sequence[int]) -> str:
-        """The text of a reply's ids, without the end token."""
+        """The text of a reply's ids, `response`, without the end token."""
         return self.tokenizer.decode([token for token in response if token != self.eos])
 
     def decode_prompt(self, turn: Turn) -> str:
-        """The prompt as the model read it, the chat template's markers included."""
+        """The prompt of `turn` as the model read it, the chat template's markers included."""
         return self.tokenizer.decode(turn.prompt)
 
     # ---- sampling -----------------------------------------------------------------------------
@@ -149,7 +150,8 @@ class TransformersPolicy:
     def generate(
         self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
     ) -> list[Turn]:
-        """Sample one reply to each prompt (see `Policy.generate`). One of `max_new_tokens` may have no end token."""
+        """Sample one reply to each of `prompts`. `seeds` and `temperature` are as in `Policy.generate`. A reply of
+        `max_new_tokens` may have no end token."""
         asked, draws = [self.asked(prompt) for prompt in prompts], map(np.random.default_rng, seeds)
         replies = [Reply(turn, random, max_new_tokens, self.thought) for turn, random in zip(asked, draws, strict=True)]
         decoding = Decoding[Reply](self, temperature)
@@ -159,8 +161,8 @@ class TransformersPolicy:
         return [self.ended(one.asked, one.tokens, one.logprobs, one.forced) for one in replies]
 
     def ended(self, asked: Turn, response: list[int], logprobs: list[float], forced: tuple[int, int]) -> Turn:
-        """The turn of a chat with its reply, and how that ended. Where the chat template opens the thought, its text
-        begins with it."""
+        """The turn `asked` with its reply: the ids `response`, their `logprobs`, the part that was `forced` (`Turn`),
+        the text and how it ended. Where the chat template opens the thought, the text begins with it."""
         text = OPEN_THINK * self.opens_thought + self.text(response)
         told = LENGTH if response[-1] != self.eos else None
         return replace(asked, response=response, logprobs=logprobs, forced=forced, text=text, finish_reason=told)
@@ -188,13 +190,14 @@ class TransformersPolicy:
     def read_on(
         self, ids: Tensor, mask: Tensor | None, positions: Tensor | None, cache: DynamicCache, **beside: Tensor
     ) -> Tensor:
-        """The logits after the last of the new tokens `ids` (B, L), (B, V)."""
+        """The logits after the last of the new tokens `ids` (B, L), (B, V). `cache` has what was read before, and takes
+        the new tokens in. `mask` (B, read and new) and `positions` (..., B, L) may be None; `beside` is `layout`'s."""
         mask, positions = (None if given is None else given.to(self.device) for given in (mask, positions))
         kept = {"attention_mask": mask, "position_ids": positions, self._cache: cache, "logits_to_keep": 1}
         return self.model(input_ids=ids.to(self.device), **kept, **beside).logits[:, -1]
 
     def read(self, asked: Sequence[Turn]) -> tuple[Tensor, DynamicCache, Tensor | None, Tensor]:
-        """Read n different prompts, and of these what `prefixes` does not know.
+        """Read the n different prompts of `asked`, and of these what `prefixes` does not know.
 
         Returns the logits after each (n, V), the cache, the mask (n, L) of tokens that are no padding, None where there
         is none, and the position of each row's next token (..., n, 1)."""
@@ -239,7 +242,7 @@ class TransformersPolicy:
         return self.prefixes is not None and how.startswith("flash")
 
     def logprobs(self, batch: TokenBatch, temperature: float, entropy_counts: bool = True) -> tuple[Tensor, Tensor]:
-        """log pi(y_k | h, y_<k) of every response token at `temperature`, and the entropy there: both (B, R).
+        """log pi(y_k | h, y_<k) of all response tokens of `batch` at `temperature`, and the entropy there: both (B, R).
 
         Logits would be the largest tensor. They are computed where a response token is predicted, `LOGITS_PER_CHUNK` at
         a time, and again in the backward pass where there are more. The entropy has a gradient with `entropy_counts`.
@@ -272,7 +275,7 @@ class TransformersPolicy:
         )
 
     def at_responses(self, batch: TokenBatch, what: Callable[[Head, Tensor], Tensor]) -> Tensor:
-        """What `what` makes of the head and the hidden state before each response token of the distinct rows, (T, H).
+        """What `what` makes of the head and the hidden states (T, H) before the response tokens in the ids of `batch`.
 
         It takes the head's place within the model's own pass, where the weights of a sharded model are whole.
         """
@@ -290,7 +293,7 @@ class TransformersPolicy:
 
     @staticmethod
     def by_row(batch: TokenBatch, values: Tensor) -> Tensor:
-        """Values of response tokens (T,) by row, (U, R); 0 on padding."""
+        """The `values` of response tokens (T,) by distinct turn of `batch`, (D, R); 0 on padding."""
         return values.new_zeros(batch.real.shape).masked_scatter(batch.real, values)
 
     def _logprobs_and_entropy(
@@ -303,7 +306,7 @@ class TransformersPolicy:
         return scores.gather(1, ids[:, None])[:, 0], entropy
 
     def scores(self, logits: Tensor, temperature: float) -> Tensor:
-        """Log-probabilities at `temperature`; suppressed tokens have probability 0."""
+        """Log-probabilities (n, V) at `temperature` by `logits` (n, V); suppressed tokens have probability 0."""
         logits = logits.float() / temperature
         if self.suppressed_tokens:
             # Not -inf: the gradient of its entropy would be nan.
@@ -313,14 +316,15 @@ class TransformersPolicy:
     def layout(
         self, ids: Tensor, mask: Tensor | None, images: Sequence[Sequence[Any]], prompt: Tensor | None = None
     ) -> tuple[Tensor | None, dict[str, Tensor]]:
-        """Position ids of the tokens `ids` (U, L), None for 0, 1, ...; and the model's other inputs by name. `prompt`
-        (U,) is the length of each prompt where responses follow."""
+        """Position ids of the tokens `ids` (U, L), None for 0, 1, ...; and the model's other inputs by name. `mask`
+        (U, L) is 0 on padding; None: there is none. `images` has the frames of each row, `prompt` (U,) the length of
+        each prompt where responses follow."""
         return None if mask is None else positions_of(mask), {}
 
     # ---- files --------------------------------------------------------------------------------
 
     def save(self, folder: Path, main: bool = True) -> None:
-        """Write an ordinary transformers checkpoint: config, safetensors, tokenizer and chat template.
+        """Write an ordinary transformers checkpoint to `folder`: config, safetensors, tokenizer and chat template.
 
         Where the weights are sharded, every rank calls this, and the `main` rank writes.
         """
@@ -329,11 +333,11 @@ class TransformersPolicy:
             self.tokenizer.save_pretrained(folder)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every full weight, by its name in a model without LoRA. Sharded: all ranks must iterate over all of them."""
+        """Name and full tensor of each weight, as in a model without LoRA. Sharded: all ranks must iterate over all."""
         return merged_tensors(self.model) if self.adapted else full_tensors(self.model)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Copy full tensors into the model, by name."""
+        """Copy `weights`, (name, full tensor) of each, into the model. Raises `KeyError` for a name that it lacks."""
         own = dict(self.model.named_parameters())
         with torch.no_grad():
             for name, tensor in weights:

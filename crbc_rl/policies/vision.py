@@ -57,7 +57,7 @@ class Frames:
 
 
 class VisionPolicy(TransformersPolicy):
-    """Replies to prompts with frames; `processor` cuts frames into patches.
+    """Replies to prompts with frames, by a `model` and its `tokenizer`; `processor` cuts frames into patches.
 
     A frame is represented in the ids by one token for every `merge_size` squared patches. A reply cannot contain these
     tokens. Positions have three axes and are passed to every forward pass: otherwise the model would use those that
@@ -74,7 +74,7 @@ class VisionPolicy(TransformersPolicy):
         self.suppressed_tokens = marks
 
     def encode(self, prompt: Prompt, earlier: Sequence[str] = ()) -> list[int]:
-        """Token ids as for text; the image token is repeated once per token of its frame.
+        """Token ids of `prompt` after `earlier`, as for text; the image token is repeated for each token of its frame.
 
         Raises `ValueError` where the prompt's places and frames differ in number.
         """
@@ -96,7 +96,8 @@ class VisionPolicy(TransformersPolicy):
     def layout(
         self, ids: Tensor, mask: Tensor | None, images: Sequence[Sequence[Any]], prompt: Tensor | None = None
     ) -> tuple[Tensor | None, dict[str, Tensor]]:
-        """Positions (3, U, L), and by name: the patches of all frames, their grids, and a mask of image tokens."""
+        """Positions (3, U, L), and by name: the patches of all frames, their grids, and a mask of image tokens. `ids`,
+        `mask`, `images` and `prompt` are as in `TransformersPolicy.layout`, which serves rows without frames."""
         frames = [self.frames.patches(image) for row in images for image in row]
         if not frames:
             return super().layout(ids, mask, images, prompt)
@@ -109,7 +110,7 @@ class VisionPolicy(TransformersPolicy):
         return positions, beside
 
     def save(self, folder: Path, main: bool = True) -> None:
-        """Write the checkpoint as for text, and the processor's settings."""
+        """Write the checkpoint to `folder` as for text, and as the `main` rank the processor's settings."""
         super().save(folder, main)
         if main:
             self.processor.save_pretrained(folder)

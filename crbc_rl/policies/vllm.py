@@ -109,7 +109,7 @@ class VllmPolicy:
 
     @classmethod
     def colocated(cls, config: TrainConfig, policy: TransformersPolicy) -> VllmPolicy:
-        """The engine as the learner uses it, in one process with the trained `policy`. Call `load_weights` first."""
+        """The learner's engine by `config`, in one process with the trained `policy`. Call `load_weights` first."""
         generator, rollout = config.generator, config.rollout
         return cls(
             model_folder(config.model),  # which the policy has checked
@@ -126,13 +126,14 @@ class VllmPolicy:
     def generate(
         self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
     ) -> list[Turn]:
-        """Sample one reply to each prompt (see `Policy.generate`)."""
+        """One reply to each of `prompts` by `seeds`, `temperature` and `max_new_tokens`, as in `Policy.generate`."""
         with self.queue(temperature, max_new_tokens) as queue:
             return answer(queue, prompts, seeds)
 
     @contextmanager
     def queue(self, temperature: float, max_new_tokens: int) -> Iterator[Requests]:
-        """A queue whose prompts join the engine's batch at once (see `Continuous`)."""
+        """A queue whose prompts join the engine's batch at once (see `Continuous`), for replies at `temperature` of at
+        most `max_new_tokens` tokens. Raises `RuntimeError` while the engine sleeps."""
         if not self._awake:
             raise RuntimeError("the engine sleeps and its weights are gone: wake(), then load_weights()")
         requests = Requests(self, temperature, max_new_tokens)
@@ -142,7 +143,7 @@ class VllmPolicy:
             self.llm.llm_engine.abort_request(list(requests.asked))
 
     def sampling(self, seed: int, temperature: float, max_new_tokens: int) -> Any:
-        """vLLM's parameters of one reply."""
+        """vLLM's parameters of a reply to be drawn by `seed` at `temperature`, of at most `max_new_tokens`."""
         return self._sampling(
             temperature=temperature,
             seed=seed,
@@ -155,7 +156,7 @@ class VllmPolicy:
         )
 
     def request(self, turn: Turn) -> dict[str, Any]:
-        """A turn's prompt in vLLM's format."""
+        """The prompt of `turn`, and what it has of a reply, in vLLM's format."""
         ids = turn.prompt + turn.response
         if not turn.images:
             return {"prompt_token_ids": ids}
@@ -168,8 +169,8 @@ class VllmPolicy:
         return {"prompt_token_ids": places, "multi_modal_data": {"image": frames}}
 
     def answered(self, turn: Turn, output: Any) -> Turn:
-        """The turn with what a finished request replied. Raises `ConfigError` where vLLM and the model read other
-        prompt tokens."""
+        """The `turn` with the reply of a finished request, vLLM's `output`. Raises `ConfigError` where vLLM and the
+        model read other prompt tokens."""
         if list(output.prompt_token_ids) != turn.prompt + turn.response:
             raise ConfigError(
                 "vLLM cuts frames into other patches than the model's own processor: see its size settings"
@@ -182,7 +183,7 @@ class VllmPolicy:
     # ---- weights and memory -------------------------------------------------------------------
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Load full tensors, named as in a transformers state dict, one at a time as `weights` yields them.
+        """Load the tensor of each weight, whole, named as in a transformers state dict, as `weights` yields them.
 
         Caches of the old weights are cleared. Raises `ConfigError` where a weight is missing.
         """

@@ -59,10 +59,11 @@ def collect(
     on_turn: Callable[[Turn], None] = lambda turn: None,
     clock: Clock | None = None,
 ) -> RolloutBatch:
-    """Play one group per task to the end. Only live members are sent to the policy, so a finished one costs no token.
+    """Play one group per task in `envs` to the end. Only live members are sent to `policy`: a finished one is free.
 
     `tasks` and `seeds` have one value per group. Every draw in a group is a function of its seed, the member and the
-    step, so a group's rollouts do not depend on the other groups.
+    step, so a group's rollouts do not depend on the other groups. `temperature` and `max_new_tokens` are those of
+    `Policy.generate`. Returns all turns, in order of the groups, their rollouts and the steps of these.
 
     `prompt`, `history` and `system` make the prompts, as in `PromptWindow.of`. `made_up` says which words are exchanged
     for made-up ones and in what share of the prompts: the turn has those, the environment the original ones. `progress`

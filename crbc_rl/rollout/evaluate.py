@@ -52,12 +52,12 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Metrics over `episodes` held-out tasks, one rollout each.
+    """Metrics over `episodes` held-out tasks of `split`, one rollout each, of which `successes` succeeded.
 
-    `score` is the mean task score, `reward` the mean return of a rollout. `reward_by_step` is the mean over all steps
-    of the return of the step's rollout, so longer rollouts have more weight. Trainers that keep one row per step
-    report it. The paper's Sokoban score is of this kind: at 76.6 % success it is 4.00, where a mean over rollouts is
-    near 7.7.
+    `score` is the mean task score, in [0, 1], `reward` the mean return of a rollout, `length` its mean number of steps.
+    `invalid_share` is the share of steps with a malformed reply. `reward_by_step` is the mean over all steps of the
+    return of the step's rollout, so longer rollouts have more weight. Trainers that keep one row per step report it.
+    The paper's Sokoban score is of this kind: at 76.6 % success it is 4.00, where a mean over rollouts is near 7.7.
     """
 
     split: str
@@ -86,10 +86,12 @@ class Evaluation:
 
     @property
     def success(self) -> float:
+        """The share of tasks that succeeded."""
         return self.successes / self.episodes
 
     @property
     def interval(self) -> tuple[float, float]:
+        """The ends of the 95 % Wilson interval of `success`, for `independent` tasks."""
         n = self.independent or self.episodes
         return wilson(self.success * n, n)
 
@@ -101,6 +103,7 @@ class Evaluation:
         )
 
     def to_dict(self) -> dict[str, Any]:
+        """All figures by the names of metrics, the ends of the interval as "low" and "high"; without `outcomes`."""
         low, high = self.interval
         metrics = asdict(replace(self, kinds={}, outcomes={}, causes={}))
         del metrics["kinds"], metrics["outcomes"], metrics["causes"]
@@ -122,9 +125,9 @@ def evaluate(
     seed: int,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Evaluation:
-    """Play `episodes` tasks of `split` at the evaluation temperature, those of the config's panel (`eval_panel`).
+    """Play `episodes` tasks of `split` with `policy`: those of the panel of `config`, at its evaluation temperature.
 
-    The panel is fixed and the sampling seeded, so two policies get the same tasks and the same random numbers.
+    The panel is fixed and the sampling follows `seed`, so two policies get the same tasks and the same random numbers.
     `progress` is called with the number of finished tasks, now and then. Raises `ConfigError` where the split has fewer
     tasks.
     """

@@ -62,7 +62,7 @@ RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium"
 
 
 class Run:
-    """An open run folder. `config.model` is the run's own copy of the initial model, or a name on the hub."""
+    """A run that is open in `folder`. `config.model` is its own copy of the initial model, or a name on the hub."""
 
     def __init__(self, folder: Path, config: TrainConfig) -> None:
         self.folder = folder
@@ -80,11 +80,12 @@ class Run:
         distributed: Distributed | None = None,
         follow_links: bool = False,
     ) -> Run:
-        """Begin a run in a folder, or with `resume` continue the one in it, and lock it. Every rank calls this.
+        """Begin a run of `config` in `folder`, or with `resume` continue the one in it, and lock it.
 
-        A run begins with its first record: what an earlier start left behind is replaced. Raises `ConfigError` where
-        another process writes there, and where the folder holds a run already, or one with other settings. Raises
-        `DataError` where the run would be written through a link; with `follow_links` its folders may be links.
+        Every rank of `distributed` calls this; None is a single process. A run begins with its first record: what an
+        earlier start left behind is replaced. Raises `ConfigError` where another process writes there, and where the
+        folder holds a run already, or one with other settings. Raises `DataError` where the run would be written
+        through a link; with `follow_links` its folders may be links.
         """
         from crbc_rl.distributed import Distributed
 
@@ -113,7 +114,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> Run:
-        """Open an existing run for reading. Raises `ConfigError` where there is none, or its config cannot be read."""
+        """Open the run in `folder` for reading. Raises `ConfigError` without one, and for a config it cannot read."""
         path = folder / "config.yaml"
         if not path.is_file():
             if folder.is_file():
@@ -143,9 +144,9 @@ class Run:
         return model_folder(self.config.model, self.config.revision)
 
     def keep_world(self, anchor: str, tasks: str, distributed: Distributed) -> None:
-        """Write into versions.json what is played: `AnchorEnv.anchor_name`, and a digest of the tasks. Once the run has
-        begun, compare instead. Every rank calls this. Raises `ConfigError` where anchors or tasks are others now.
-        """
+        """Write into versions.json what is played: `anchor` is `AnchorEnv.anchor_name`, and `tasks` their digest. Once
+        the run has begun, compare instead, and raise `ConfigError` where one is another now. Every rank of
+        `distributed` calls this."""
         kept = read_versions(self.folder)
         if not begun(self.folder):
             versions = {**kept, "anchor": anchor, "tasks": tasks}
@@ -170,7 +171,7 @@ class Run:
         return newest(self.checkpoints)
 
     def resume_point(self, distributed: Distributed) -> Path | None:
-        """The checkpoint from which training continues: rank 0 checks the files, and tells the others."""
+        """The checkpoint from which training continues, if any: rank 0 checks its files and tells all `distributed`."""
         found = self.last_checkpoint() if distributed.main else None
         name = distributed.gather(found and found.name)[0]
         return self.checkpoints / name if name else None
@@ -180,7 +181,7 @@ class Run:
         return next(reversed(published(self.folder / "best")), None)
 
     def policy_folder(self, which: str) -> Path:
-        """The folder of the policy with the highest validation success ("best"), of the last one saved ("last") or of
+        """The folder of a policy by `which`: of the highest validation success ("best"), the last one saved ("last") or
         the initial one ("start"). Raises `ConfigError` where it was not saved yet, is missing or is damaged."""
         folder: Path | None
         if which == "last":
@@ -194,14 +195,14 @@ class Run:
         return folder
 
     def policy(self, which: str) -> TransformersPolicy:
-        """The policy in `policy_folder`."""
+        """The policy in `policy_folder(which)`, on the CPU."""
         from crbc_rl.policies.load import load_policy
 
         return load_policy(self.policy_folder(which), rollout=self.config.rollout)
 
     def keep_best(self, update: int, policy: TransformersPolicy, distributed: Distributed) -> Path:
-        """Write the policy to best/UPDATE, and return that folder. Every rank calls this. Before training it is the
-        initial model, whose files are shared."""
+        """Write `policy` to best/UPDATE, by number `update`, and return that folder. Every rank of `distributed` calls
+        this. Before training, at 0, it is the initial model, whose files are shared."""
 
         def write(place: Path) -> None:
             if update:
@@ -220,15 +221,15 @@ class Run:
         return [Tracker(self.config.tracking, self.folder, self.config.name, settings)]
 
     def keep_group(self, update: int, group: RolloutGroup) -> None:
-        """Append one group to groups.jsonl, for the report."""
+        """Append a `group` of update number `update` to groups.jsonl, for the report."""
         append_line(self.folder / "groups.jsonl", {"update": update, "group": group.to_dict()})
 
     def keep_outcomes(self, update: int, split: str, outcomes: Mapping[str, list[Any]]) -> None:
-        """Append to outcomes.jsonl what each task of an evaluation came to, for studies that pair methods by task."""
+        """Append `outcomes`, an `Evaluation`'s on `split` at `update`, to outcomes.jsonl, to pair methods by task."""
         append_line(self.folder / OUTCOMES, {"update": update, "split": split, **outcomes})
 
     def keep_invalid(self, update: int, turns: Iterable[Turn]) -> None:
-        """Append the first invalid replies of each cause to invalid.jsonl, as they came."""
+        """Append the first invalid replies of each cause among `turns` of `update` to invalid.jsonl, as they came."""
         path = self.folder / "invalid.jsonl"
         for turn in (turn for turn in turns if turn.cause):
             if self.invalid.add(turn.text, turn.cause):
@@ -250,7 +251,8 @@ class Run:
             cut_lines(self.folder / name, upto)
 
     def keep_rollouts(self, update: int, batch: RolloutBatch, kept: Transcripts) -> None:
-        """Write all rollouts of an update to rollouts/UPDATE.parquet, with prompts and replies as text and as ids."""
+        """Write `batch`, all rollouts of `update`, to rollouts/UPDATE.parquet, with prompts and replies as text and as
+        ids. `kept` decodes the prompts, and has what the file's header tells."""
         path = self.folder / "rollouts" / f"{update:06d}.parquet"
         with WriteErrors(path):
             write_groups(path, batch.rollouts, update=update, turns=recorded(batch, kept.decode), **kept.told)

@@ -1,4 +1,4 @@
-"""A run in the tracker that a team already uses: Weights & Biases, or Trackio.
+"""A run in the tracker that a team already uses: Weights & Biases.
 
 RUN/metrics.jsonl stays the truth, and a tracker gets what is there. A tracker that fails therefore loses nothing: a
 warning says so, the run goes on without it, and a later --resume sends what is missing.
@@ -6,7 +6,6 @@ warning says so, the run goes on without it, and a later --resume sends what is 
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import math
@@ -14,7 +13,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -122,13 +121,11 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 def _own_faults(kind: str) -> tuple[type[Exception], ...]:
     """The tracker's own errors, which derive from `Exception` alone."""
-    if kind == "wandb" and version("wandb"):
-        import wandb
+    if not version(kind):
+        return ()
+    import wandb
 
-        return (wandb.Error,)
-    import httpx
-
-    return (httpx.HTTPError,)
+    return (wandb.Error,)
 
 
 class Wandb(Board):
@@ -166,30 +163,4 @@ class Wandb(Board):
         self._run.finish()
 
 
-class Trackio(Board):
-    """Trackio; its files are in TRACKIO_DIR, and on this machine alone unless TRACKIO_SPACE_ID or TRACKIO_SERVER_URL
-    names another place."""
-
-    def __init__(self, folder: Path, name: str, group: str, settings: Mapping[str, Any]) -> None:
-        import trackio
-
-        with redirect_stdout(io.StringIO()):  # it prints how to look at the runs
-            # It knows runs by their names, which those of other folders must not have.
-            self._run = trackio.init(
-                project=PROJECT,
-                name=f"{folder.name}-{name}",
-                group=group,
-                config=dict(settings),
-                resume="allow",
-                embed=False,
-            )
-
-    def write(self, update: int, scalars: Mapping[str, float]) -> None:
-        self._run.log(dict(scalars), step=update)
-
-    def close(self) -> None:
-        with redirect_stdout(io.StringIO()):
-            self._run.finish()
-
-
-_OPEN = {"wandb": Wandb, "trackio": Trackio}
+_OPEN = {"wandb": Wandb}

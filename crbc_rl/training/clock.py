@@ -70,10 +70,10 @@ class Callback:
     """Receives the progress of a run; override any of the methods."""
 
     def phase(self, name: str) -> None:
-        """A phase of an update begins: "rollout", "credit", "train", "validation" or "test"."""
+        """The phase `name` of an update begins: "rollout", "credit", "train", "validation" or "test"."""
 
     def episodes(self, done: int, total: int) -> None:
         """`done` of the `total` episodes have ended that this rank plays in the current evaluation."""
 
     def record(self, record: Record) -> None:
-        """An update has ended with these metrics."""
+        """An update has ended; `record` has its number, `update`, and its metrics, as in metrics.jsonl."""

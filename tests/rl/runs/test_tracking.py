@@ -58,13 +58,13 @@ class Session(Board):
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     found = Service()
-    monkeypatch.setitem(tracking._OPEN, "trackio", found.open)
+    monkeypatch.setitem(tracking._OPEN, "wandb", found.open)
     return found
 
 
 def play(folder: Path, updates: range, upto: int = -1) -> None:
     """A session of a run: the records of some updates, after `upto` of an earlier one."""
-    metrics = Metrics(folder, upto, [Tracker("trackio", folder, "group", {"seed": 0})])
+    metrics = Metrics(folder, upto, [Tracker("wandb", folder, "group", {"seed": 0})])
     for update in updates:
         metrics.write({"update": update, "success": update / 10, "loss": float("nan")})
     metrics.close()
@@ -103,24 +103,24 @@ def test_a_tracker_that_fails_warns_once_and_the_run_goes_on(
     with caplog.at_level(logging.WARNING):
         play(tmp_path, range(3))
     assert [record["update"] for record in read_metrics(tmp_path)] == [0, 1, 2]
-    assert len(caplog.records) == 1 and "trackio failed, and the run goes on without it" in caplog.text
+    assert len(caplog.records) == 1 and "wandb failed, and the run goes on without it" in caplog.text
     service.fault = None
     play(tmp_path, range(3, 5), upto=2)
     assert [update for update, _ in service.sent] == [1, 2, 3, 4]  # all but the one that failed
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"id": "../../x"}', '{"id": "0123abcd", "trackio": "7"}', "{"])
+@pytest.mark.parametrize("text", ["", "[]", '{"id": "../../x"}', '{"id": "0123abcd", "wandb": "7"}', "{"])
 def test_a_damaged_state_makes_a_new_run(
     service: Service, tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / tracking.FILE).write_text(text)
     play(tmp_path, range(1))
     assert "tracking.json is damaged" in caplog.text
-    assert len(service.sent) == 1 and json.loads((tmp_path / tracking.FILE).read_text())["trackio"] == 0
+    assert len(service.sent) == 1 and json.loads((tmp_path / tracking.FILE).read_text())["wandb"] == 0
 
 
 def test_a_trained_run_is_tracked_with_its_config(service: Service, model: Path, tmp_path: Path) -> None:
-    config = small(model, updates=1, tracking="trackio")
+    config = small(model, updates=1, tracking="wandb")
     Learner(config, Run.start(tmp_path / "run", config, resume=False)).train()
     assert [update for update, _ in service.sent] == [0, 1]
     assert {"rollout/success", "test/success", "seconds/train"} <= service.sent[1][1].keys()
@@ -129,10 +129,7 @@ def test_a_trained_run_is_tracked_with_its_config(service: Service, model: Path,
     assert str(tmp_path) not in json.dumps(service.settings)
 
 
-@pytest.mark.parametrize("kind", ["wandb", "trackio"])
-def test_a_tracker_that_is_not_installed_is_named_with_its_extra(
-    kind: str, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_that_is_not_installed_is_named_with_its_extra(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(findings, "version", lambda name: None)
-    with pytest.raises(ConfigError, match=rf"{kind}: .*\[{kind}\]"):
-        check_run(small(model, tracking=kind)).require()
+    with pytest.raises(ConfigError, match=r"wandb: .*\[wandb\]"):
+        check_run(small(model, tracking="wandb")).require()

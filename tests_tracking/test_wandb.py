@@ -1,4 +1,4 @@
-"""Runs tracked by wandb, offline, and by Trackio, read back with their own tools. Run by scripts/test_beside.sh."""
+"""Runs tracked by wandb, offline, read back from its own files. Run by scripts/test_beside.sh."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from pathlib import Path
 from crbc_rl.runs.metrics import Metrics
 from crbc_rl.runs.tracking import Tracker
 
-kind, folder, first, last, upto, end = sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:6]), sys.argv[6]
-metrics = Metrics(folder, upto, [Tracker(kind, folder, "tiny", {"seed": 3, "optim": {"lr": 0.5}})])
+folder, first, last, upto, end = Path(sys.argv[1]), *map(int, sys.argv[2:5]), sys.argv[5]
+metrics = Metrics(folder, upto, [Tracker("wandb", folder, "tiny", {"seed": 3, "optim": {"lr": 0.5}})])
 for update in range(first, last):
     metrics.write({"update": update, "success": update / 8, "test/success/heat": 1, "loss": float("nan")})
 if end == "kill":
@@ -36,22 +36,18 @@ metrics.close()
 @pytest.fixture(autouse=True)
 def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No account, no settings and no runs of whoever runs the tests, and no way out."""
-    for name in [name for name in os.environ if name.startswith(("WANDB_", "TRACKIO_", "HF_"))]:
+    for name in [name for name in os.environ if name.startswith(("WANDB_",))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
 
 
-def play(kind: str, run: Path, first: int, last: int, upto: int = -1, end: str = "close") -> str:
+def play(run: Path, first: int, last: int, upto: int = -1, end: str = "close") -> str:
     run.mkdir(exist_ok=True)
     numbers = map(str, (first, last, upto))
-    done = subprocess.run(
-        [sys.executable, "-c", PLAY, kind, run, *numbers, end], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", PLAY, run, *numbers, end], capture_output=True, text=True, check=False)
     assert done.returncode == (-signal.SIGKILL if end == "kill" else 0), done.stderr
     return done.stdout + done.stderr
 
@@ -89,74 +85,45 @@ def read_wandb(run: Path, key: str) -> tuple[Points, dict[str, Any], set[str]]:
     return points, config, names
 
 
-def read_trackio(run: Path, key: str) -> tuple[Points, dict[str, Any], set[str]]:
-    code = """
-import json, sys, trackio
-runs = list(trackio.Api().runs("crbc"))
-print(json.dumps([(run.name, run.config) for run in runs]))
-"""
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    found = [(name, config) for name, config in json.loads(said) if name.startswith(f"{run.name}-")]
-    points = []
-    for name, _ in found:
-        command = [sys.executable, "-m", "trackio.cli", "get", "metric", "--project", "crbc", "--run", name]
-        shown = subprocess.run([*command, "--metric", key, "--json"], capture_output=True, text=True, check=True).stdout
-        points += [(value["step"], value["value"]) for value in json.loads(shown)["values"]]
-    return points, found[0][1], {name for name, _ in found}
-
-
-READ: dict[str, Callable[[Path, str], tuple[Points, dict[str, Any], set[str]]]] = {
-    "wandb": read_wandb,
-    "trackio": read_trackio,
-}
-
-
-@pytest.mark.parametrize("kind", READ)
-def test_a_run_that_resumes_is_one_run_with_each_update_once(kind: str, tmp_path: Path) -> None:
+def test_a_run_that_resumes_is_one_run_with_each_update_once(tmp_path: Path) -> None:
     run = tmp_path / "tiny-seed3"
-    play(kind, run, 0, 5)
-    play(kind, run, 3, 8, upto=2)
-    points, config, names = READ[kind](run, "rollout/success")
+    play(run, 0, 5)
+    play(run, 3, 8, upto=2)
+    points, config, names = read_wandb(run, "rollout/success")
     assert points == [(update, update / 8) for update in range(8)]
-    assert READ[kind](run, "test/success/heat")[0] == [(update, 1) for update in range(8)]
+    assert read_wandb(run, "test/success/heat")[0] == [(update, 1) for update in range(8)]
     assert config["seed"] == 3 and config["optim"] == {"lr": 0.5}
     assert len(names) == 1
 
 
-@pytest.mark.parametrize("kind", READ)
-def test_a_killed_run_keeps_what_it_sent_and_resumes(kind: str, tmp_path: Path) -> None:
+def test_a_killed_run_keeps_what_it_sent_and_resumes(tmp_path: Path) -> None:
     run = tmp_path / "killed"
-    play(kind, run, 0, 4, end="kill")
-    play(kind, run, 3, 6, upto=2)
-    assert READ[kind](run, "rollout/success")[0] == [(update, update / 8) for update in range(6)]
+    play(run, 0, 4, end="kill")
+    play(run, 3, 6, upto=2)
+    assert read_wandb(run, "rollout/success")[0] == [(update, update / 8) for update in range(6)]
 
 
-@pytest.mark.parametrize("kind", READ)
-def test_two_folders_of_one_name_are_two_runs(kind: str, tmp_path: Path) -> None:
+def test_two_folders_of_one_name_are_two_runs(tmp_path: Path) -> None:
     for parent in ("a", "b"):
         (tmp_path / parent).mkdir()
-        play(kind, tmp_path / parent / "run", 0, 2)
+        play(tmp_path / parent / "run", 0, 2)
     state = [json.loads((tmp_path / parent / "run/tracking.json").read_text()) for parent in ("a", "b")]
-    assert state[0]["id"] != state[1]["id"] and state[0][kind] == state[1][kind] == 1
-    if kind == "trackio":
-        assert len(read_trackio(tmp_path / "a/run", "rollout/success")[2]) == 2
+    assert state[0]["id"] != state[1]["id"] and state[0]["wandb"] == state[1]["wandb"] == 1
 
 
 def test_wandb_gets_no_code_output_or_packages(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    play("wandb", run, 0, 2)
+    play(run, 0, 2)
     names = {path.name for path in run.glob("wandb/offline-run-*/files/**/*") if path.is_file()}
     assert not names & {"requirements.txt", "output.log", "diff.patch", "wandb-metadata.json", "conda-environment.yaml"}
 
 
-@pytest.mark.parametrize("kind", READ)
-def test_a_tracker_without_a_disk_costs_a_warning(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_without_a_disk_costs_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     run = tmp_path / "run"
     run.mkdir()
     (run / "wandb").touch()  # where its folder would be
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "file/trackio"))
-    said = play(kind, run, 0, 3)
+    said = play(run, 0, 3)
     lines = (run / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["update"] for line in lines] == [0, 1, 2]
-    assert kind in said and "Traceback" not in said
+    assert "wandb" in said and "Traceback" not in said
