@@ -12,8 +12,8 @@
 #   learning    docs/credit/learning.md and docs/results.md (tables), and learning.png
 #   splits      printed, for the tables of docs/sokoban.md
 #   sb3         docs/adapters/sb3_credit.jsonl and .png; prints the table of docs/adapters/sb3.md
-#   site        docs/webshop_site.png and webshop_phone.png
-#   front       docs/front.png, from results/
+#   site        docs/webshop_site.png, webshop_phone.png, and docs/pictures/ of every environment
+#   front       docs/front.png, from results/, and docs/credit/example.png
 #   trl         printed, for the table of docs/adapters/trl.md; needs the environment of `bash scripts/adapter.sh trl`
 #
 # What is printed is put into its document by hand, with the sentences around it, which may no longer hold.
@@ -64,7 +64,10 @@ sb3() { .venv/bin/python -m benchmarks.sb3_credit; }
 
 front() { .venv/bin/python scripts/front_picture.py; }
 
-site() { .venv/bin/python scripts/site_pictures.py; }
+site() {
+    .venv/bin/python scripts/site_pictures.py
+    .venv/bin/python scripts/environment_pictures.py
+}
 
 trl() {
     local seed

@@ -1,9 +1,8 @@
-"""Makes docs/front.png, the README's picture: one merged graph, and where CRBC learns more than others, and where not.
+"""Makes docs/front.png, the README's picture, and docs/credit/example.png: `python scripts/front_picture.py`.
 
-    python scripts/front_picture.py
-
-The graph is of eight rollouts by the scripted expert, hasty half of the time. The figure is made from the learning
-studies of `results/`. It needs Chromium.
+The README's has one merged graph, of eight rollouts by the scripted expert, hasty half of the time. Beside it stands
+where CRBC learns more than others, and where not, from the learning studies of `results/`. The other picture is the
+graph of docs/credit/example.md. It needs Chromium.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ from crbc_rl.config.sections import CreditConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
-WIDTH, HEIGHT = 1240, 460
+FRONT, EXAMPLE = (1240, 460), (720, 470)
+"""Width and height."""
 MOST_ANCHORS = 20
 """More are too small to read."""
 BESIDE = {"grpo": "#1a5fa8", "gigpo": "#d9822b", "graphgpo": "#5b8c5a"}
@@ -47,9 +47,9 @@ PAGE = """<!doctype html><meta charset="utf-8">{% import "macros.html.j2" as dra
 body { background: #fff; display: grid; grid-template-columns: 690px 500px; gap: 18px; padding: 14px 16px; }
 svg.graph { width: 690px; height: 390px; min-width: 0; } h3 { font-size: 15px; margin-bottom: 8px; }
 .forest svg { width: 500px; height: 390px; }</style>
-<div><h3>Eight rollouts of a room, merged; better actions blue, worse orange</h3>
-{{ draw.graph(group) }}</div>
-<div class="forest"><h3>CRBC minus others: where it is ahead, and where not</h3>{{ forest|safe }}</div>"""
+<div><h3>{{ title }}; better actions blue, worse orange</h3>
+{{ draw.graph(group) }}</div>{% if forest %}
+<div class="forest"><h3>CRBC minus others: where it is ahead, and where not</h3>{{ forest|safe }}</div>{% endif %}"""
 
 
 def merged() -> RolloutGroup:
@@ -104,20 +104,38 @@ def forest() -> str:
     return "<svg" + out.getvalue().partition("<svg")[2]
 
 
-def main() -> None:
+def worked() -> RolloutGroup:
+    """The three rollouts of docs/credit/example.md."""
+    ways = (
+        (("s", "left"), ("m", "jump")),
+        (("s", "left"), ("m", "jump"), ("n", "walk")),
+        (("s", "right"), ("n", "walk")),
+    )
+    steps = [[Step(anchor, action, label=anchor) for anchor, action in way] for way in ways]
+    return RolloutGroup([Rollout(way, success) for way, success in zip(steps, (True, False, True), strict=True)])
+
+
+def draw(
+    path: Path, size: tuple[int, int], title: str, group: RolloutGroup, options: dict[str, float], beside: str
+) -> None:
     templates = Environment(loader=PackageLoader("crbc_lab", "report"), autoescape=True, trim_blocks=True)
     style = templates.get_template("style.html.j2").render(ramps=ramps())
-    credit = CreditConfig.model_validate({"method": "crbc", "crbc": {"beta": 0.9}})
-    group = view_group(Scene("front", "training", 0, merged(), None, credit), Texts())
-    page = templates.from_string(PAGE).render(style=style, group=group, forest=forest())
+    credit = CreditConfig.model_validate({"method": "crbc", "crbc": options})
+    view = view_group(Scene("front", "training", 0, group, None, credit), Texts())
+    page = templates.from_string(PAGE).render(style=style, group=view, title=title, forest=beside)
     program = find_program("chromium") or sys.exit("the picture needs Chromium: apt-get install -y chromium")
     with tempfile.TemporaryDirectory() as folder:
         source, picture = Path(folder) / "page.html", Path(folder) / "page.png"
         source.write_text(page, encoding="utf-8")
-        options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--force-device-scale-factor=2"]
-        options += [f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={picture}"]
-        subprocess.run([program, *options, source.as_uri()], check=True, capture_output=True)
-        Image.open(picture).convert("P", palette=Image.Palette.ADAPTIVE).save(ROOT / "docs/front.png", optimize=True)
+        arguments = ["--headless", "--no-sandbox", "--hide-scrollbars", "--force-device-scale-factor=2"]
+        arguments += [f"--window-size={size[0]},{size[1]}", f"--screenshot={picture}"]
+        subprocess.run([program, *arguments, source.as_uri()], check=True, capture_output=True)
+        Image.open(picture).convert("P", palette=Image.Palette.ADAPTIVE).save(path, optimize=True)
+
+
+def main() -> None:
+    draw(ROOT / "docs/front.png", FRONT, "Eight rollouts of a room, merged", merged(), {"beta": 0.9}, forest())
+    draw(ROOT / "docs/credit/example.png", EXAMPLE, "The three rollouts, merged", worked(), {"beta": 1.0}, "")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python3 scripts/setup.py train    # what `crbc train` needs
     python3 scripts/setup.py dev      # what the tests need; checks the compiler and the browser first
-    python3 scripts/setup.py sb3      # crbc in another trainer, in .venv-sb3; also trl, verl, openenv, tracking
+    python3 scripts/setup.py sb3      # crbc in another trainer, in .venv-sb3; also trl, verl, openenv, tracking, docs
 
 In `.venv` every package but torch has the version and the digest that requirements/ names; scripts/lock.py writes it.
 On a machine or a Python that it is not for, with CRBC_UNLOCKED=1, and beside another trainer, the newest that
@@ -53,6 +53,7 @@ ADAPTERS = {
     "verifiers": False,
     "openenv": False,
     "tracking": False,
+    "docs": False,
     "floors": True,
 }  # beside others: whether it needs torch
 LOCKED_PYTHONS = ("python3.11", "python3.12", "python3.13")

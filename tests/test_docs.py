@@ -23,11 +23,11 @@ BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 MARK = re.compile(r"<!-- (?:results: \S+|figures: \S+|measured: (.+); commit [0-9a-f]{7,}) -->")
 FIGURE = re.compile(r"(?<![\w.])\d*\.\d+(?![\w.])|\d ?%")
-HELD = {"example": "rl/credit/test_worked_example", "metrics": "rl/runs/test_metrics"}
+HELD = {"example": "rl/credit/test_worked_example", "metrics": "rl/runs/test_metrics", "config": "test_site"}
 HELD |= {"paper_index": "test_paper_index"} | dict.fromkeys(("closure", "index"), "test_printed_counts")
 """Pages whose figures a test reads or computes again, and the test."""
-LATER = {"CHANGELOG.md"}
-"""Pages that tell of names that are gone."""
+LATER = {"CHANGELOG.md", "config.md"}
+"""Pages that tell of names that are gone, or of keys that look like names."""
 
 
 def text(page):

@@ -67,8 +67,12 @@ def diagnosis():
 
 
 COUNTS = [
-    ("sokoban", "Training has {:,} layouts", lambda: [sum(split_of(d) == "train" for d in all_layouts().digests)]),
-    ("sokoban", "training tasks hold {:,} layouts and {:,} boards up to symmetry", lambda: rooms("train")[1:]),
+    (
+        "sokoban",
+        "| in training, which draws from them with every start and orientation | {:,} |",
+        lambda: [sum(split_of(d) == "train" for d in all_layouts().digests)],
+    ),
+    ("sokoban", "2,000 training tasks | {:,} layouts, {:,} boards up to symmetry |", lambda: rooms("train")[1:]),
     ("sokoban", "{:.1f} free squares, training rooms {:.1f}", lambda: [free("validation", "test"), free("train")]),
     ("webshop", "It has {} kinds of products", lambda: [len(kinds())]),
     ("alfworld", "The warm start wins {:.1f} % ({:.1f} to {:.1f}) of {} tasks", lambda: warm("alfworld")),

@@ -100,9 +100,9 @@ class LimitsSection(Section):
 class PricesSection(Section):
     """What the server asks for a million tokens."""
 
-    input: float = Field(0.0, ge=0)
-    output: float = Field(0.0, ge=0)
-    currency: str = Field("USD", pattern=r"^[A-Z]{3}$")
+    input: float = Field(0.0, ge=0)  # Of prompts.
+    output: float = Field(0.0, ge=0)  # Of replies.
+    currency: str = Field("USD", pattern=r"^[A-Z]{3}$")  # Its three letters.
 
 
 class AgentsConfig(RunConfig):
@@ -110,11 +110,11 @@ class AgentsConfig(RunConfig):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Names the run folder."""
-    agent: Literal["direct", "react", "reflexion"]
+    agent: Literal["direct", "react", "reflexion"]  # How the model is asked.
     env: EnvConfig = EnvConfig(prompt="text")
     """`env.prompt` is the prompt of `direct`. The others show observations in the style "transcript", where the
     environment has one."""
-    split: Literal["train", "validation", "test"] = "test"
+    split: Literal["train", "validation", "test"] = "test"  # Whose tasks are played.
     episodes: int = Field(128, ge=1)
     """The first tasks of the split are played."""
     seeds: tuple[int, ...] = (0,)

@@ -29,13 +29,12 @@ EXTRAS = {
     "site": "CRBC-WebShopSite-v0",
     "lora": "policy.lora_rank",
     "wandb": "tracking=wandb",
-    "trackio": "tracking=trackio",
-    "tracking": "the tests of both trackers",
     "serve": "crbc serve model",
     "models": "crbc model get",
     "openenv": "crbc serve openenv, and its clients",
     "sb3": "PPO of Stable-Baselines3",
     "trl": "GRPOTrainer of TRL",
+    "docs": "scripts/site.sh",
     "dev": "the tests",
 }
 """The extras, and what each is for. Only `train` is needed by every use of this command."""

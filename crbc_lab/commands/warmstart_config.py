@@ -21,9 +21,9 @@ class Lapse(Section):
     What the expert says instead reaches the environment, so that no later lesson is lost.
     """
 
-    action: str = Field(min_length=1)
-    thought: str = ""
-    share: float = Field(gt=0, le=1)
+    action: str = Field(min_length=1)  # Said too often.
+    thought: str = ""  # Before it.
+    share: float = Field(gt=0, le=1)  # Of the lessons where it is admissible.
 
 
 class WarmstartConfig(RunConfig):
@@ -34,8 +34,8 @@ class WarmstartConfig(RunConfig):
     tiny policy with fresh weights and a tokenizer of its own."""
     lora_rank: int = Field(0, ge=0)
     """Of a `model`: the rank of LoRA factors, which are trained in the place of its weights and alone are kept."""
-    seed: int = Field(0, ge=0, lt=2**63)
-    threads: int = Field(2, ge=1)
+    seed: int = Field(0, ge=0, lt=2**63)  # Of every random draw.
+    threads: int = Field(2, ge=1)  # CPU threads of torch.
     teacher: dict[str, Any] = Field(default_factory=dict)
     """Keyword options of the environment's `expert`, such as how often it errs."""
     slips: float = Field(0.0, ge=0, lt=1)
@@ -57,17 +57,17 @@ class WarmstartConfig(RunConfig):
     these."""
     made_up: float = Field(0.0, ge=0, le=1)
     """The share of lessons whose words are exchanged for made-up ones, so that copying is learned and not the words."""
-    vocabulary: int = Field(384, ge=300, le=1 << 20)
+    vocabulary: int = Field(384, ge=300, le=1 << 20)  # Tokens of the tokenizer that is made.
     apart: list[str] = Field(default_factory=list, max_length=1_000)
     """Texts that are always tokens of their own."""
-    steps: int = Field(700, ge=1)
-    batch: int = Field(128, ge=1)
+    steps: int = Field(700, ge=1)  # Optimizer steps.
+    batch: int = Field(128, ge=1)  # Lessons of a step.
     parts: int = Field(1, ge=1)
     """Split a batch into this many parts of similar prompt length, since prompts are padded to the longest."""
-    lr: float = Field(1e-3, gt=0, le=1)
-    warmup: int = Field(50, ge=1)
+    lr: float = Field(1e-3, gt=0, le=1)  # Learning rate of AdamW.
+    warmup: int = Field(50, ge=1)  # Steps in which the learning rate rises to `lr`.
     decay: int = Field(1, ge=1)
-    """`warmup`: steps in which the learning rate rises to `lr`; `decay`: last steps, in which it falls to 0."""
+    """Last steps, in which the learning rate falls to 0."""
     eval: EvalConfig = EvalConfig(test_episodes=128)
     """How the trained policy is tested, which warmstart.json then states."""
     max_new_tokens: int | None = Field(None, ge=1)

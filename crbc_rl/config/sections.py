@@ -90,7 +90,7 @@ class PolicyConfig(Section):
 
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: passes in bfloat16 over float32 weights, which are sharded over all ranks."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool = False  # Compute activations anew in the backward pass, to save memory.
     attention: str | None = None
     """transformers' implementation of attention, such as "flash_attention_2", with which a pass has no padding. It
     wants its package, a GPU and bfloat16. None: the library's choice."""
@@ -115,9 +115,9 @@ class GeneratorConfig(Section):
 
 
 class RolloutConfig(Section):
-    num_groups: int = Field(16, ge=1)
-    group_size: int = Field(8, ge=1)
-    temperature: float = Field(1.0, gt=0)
+    num_groups: int = Field(16, ge=1)  # Tasks of an update.
+    group_size: int = Field(8, ge=1)  # Rollouts of each task, G.
+    temperature: float = Field(1.0, gt=0)  # Of the policy's distribution in training.
     max_new_tokens: int = Field(16, ge=1)
     """The limit of a reply, its thought included."""
     max_thought_tokens: int | None = Field(None, ge=1)
@@ -156,7 +156,7 @@ class CreditConfig(BaseModel):
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
-    method: str = "crbc"
+    method: str = "crbc"  # The estimator, see above.
     reward: Literal["outcome", "environment"] = "outcome"
     """What the group advantage and step returns are of: 10 for a success, or the sum of the environment's own rewards.
     With "environment", a step term that is defined on success alone keeps the outcome: those of crbc, crbc_plus, g2po
@@ -226,7 +226,7 @@ class CreditConfig(BaseModel):
 class CriticConfig(Section):
     """The critic of the method "gae"; other methods ignore it."""
 
-    lr: float = Field(1e-5, gt=0, le=1)
+    lr: float = Field(1e-5, gt=0, le=1)  # Learning rate of the critic.
 
 
 CLIPPED = "clipped"
@@ -246,7 +246,7 @@ class LossConfig(Section):
     """Where A < 0 the objective is at least `dual_clip` * A; public trainers use 3. null: no such bound."""
     kl: float = Field(0.01, ge=0)
     """Coefficient of the low-variance KL to the frozen reference (lambda_KL)."""
-    entropy: float = Field(0.0, ge=0)
+    entropy: float = Field(0.0, ge=0)  # Coefficient of the entropy bonus.
     ratio: Literal["token", "response"] = "token"
     """Importance ratio per token, as in verl-agent, or per response, as eq. 2 writes it."""
     aggregation: Literal["token", "step", "group"] = "token"
@@ -254,7 +254,7 @@ class LossConfig(Section):
     correction: Literal["auto", "none", "truncate"] = "auto"
     """Truncated importance sampling where the sampling engine is not the trained model. Each token's loss is
     multiplied by pi_old / pi_sampled, at most `correction_cap`. "auto": "truncate" with vllm, else "none"."""
-    correction_cap: float = Field(2.0, ge=1)
+    correction_cap: float = Field(2.0, ge=1)  # Largest weight of a token there.
 
     @field_validator("objective")
     @classmethod
@@ -265,9 +265,9 @@ class LossConfig(Section):
 
 
 class OptimConfig(Section):
-    lr: float = Field(1e-6, gt=0, le=1)
-    weight_decay: float = Field(0.01, ge=0)
-    grad_clip: float = Field(1.0, gt=0)
+    lr: float = Field(1e-6, gt=0, le=1)  # Learning rate of AdamW.
+    weight_decay: float = Field(0.01, ge=0)  # AdamW's.
+    grad_clip: float = Field(1.0, gt=0)  # Largest norm of the gradient.
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Course of the learning rate after `warmup`: constant, or down to 0 behind the last update."""
     warmup: int = Field(0, ge=0)
@@ -284,7 +284,7 @@ class OptimConfig(Section):
     score_microbatch: int | None = Field(None, ge=1)
     """The same for passes without gradients, which compute old log-probabilities and a critic's values; `microbatch`
     by default. The reference is computed in the training passes."""
-    epochs: int = Field(1, ge=1)
+    epochs: int = Field(1, ge=1)  # Passes over the rollouts of an update.
 
     @model_validator(mode="after")
     def _eight_ranks_share(self) -> OptimConfig:
@@ -296,12 +296,12 @@ class OptimConfig(Section):
 class EvalConfig(Section):
     every: int = Field(5, ge=1)
     """Updates between validations on `episodes` tasks of the validation split."""
-    episodes: int = Field(128, ge=1)
+    episodes: int = Field(128, ge=1)  # Tasks of a validation.
     panel: Literal["first", "even", "paper"] | None = None
     """Which tasks of a split are played (`crbc_rl.rollout.panel`): the first ones; as many of every kind; or draws in
     the paper's proportions, with its repeats. None: "even" where a split is in the order of names, as ALFWorld's
     published games are, else "first"."""
-    temperature: float = Field(0.4, gt=0)
+    temperature: float = Field(0.4, gt=0)  # Of the policy's distribution in evaluation.
     test_episodes: int = Field(512, ge=1)
     """Tasks of the test split, played by the first and by the last policy."""
 
@@ -349,17 +349,16 @@ class TrainConfig(RunConfig):
     revision: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")
     """Which model it is: for one of the hub a commit, a tag or a branch; for a folder the digest of its files, which
     RUN/versions.json of an earlier run has. None: what is there now."""
-    seed: int = Field(0, ge=0, lt=2**63)
-    updates: int = Field(150, ge=1)
-    save_every: int = Field(5, ge=1)
+    seed: int = Field(0, ge=0, lt=2**63)  # Of every random draw of the run.
+    updates: int = Field(150, ge=1)  # Updates of the policy in all.
+    save_every: int = Field(5, ge=1)  # Updates between checkpoints.
     record_every: int = Field(0, ge=0)
     """Every update whose number is a multiple of this writes its rollouts to RUN/rollouts/UPDATE.parquet; 0: none."""
     transcripts: int = Field(16, ge=0, le=128)
     """How many held-out tasks the run keeps in RUN/transcripts as they were played before and after training, with a
     training group at each validation (`crbc_rl.runs.transcripts`); 0: nothing."""
-    tracking: Literal["wandb", "trackio"] | None = None
-    """Where metrics and config go besides the run folder: Weights & Biases, or Trackio. It may change in a resumed
-    run."""
+    tracking: Literal["wandb"] | None = None
+    """Where metrics and config go besides the run folder: Weights & Biases. It may change in a resumed run."""
     threads: int = Field(2, ge=1)
     """CPU threads of torch. It is part of the config because it determines the order of float sums."""
     policy: PolicyConfig = PolicyConfig()
