@@ -289,14 +289,14 @@ def compare(
 
 
 def rebuild(results: SomePath = RESULTS, doc: MaybePath = None) -> None:
-    """Make every table and figure of docs/results.md and docs/credit/learning.md anew from what is kept.
+    """Make every table and figure of docs/results.md, agents.md and credit/learning.md anew from what is kept.
 
     Args:
         results: folder of the finished trainings and learning studies.
         doc: another document with marks such as <!-- results: main/lab/sokoban --> or <!-- learning: settings NAME -->.
     """
     docs = shipped() / "docs"
-    for path in (docs / "results.md", docs / "credit" / "learning.md") if doc is None else (doc,):
+    for path in (docs / "results.md", docs / "agents.md", docs / "credit" / "learning.md") if doc is None else (doc,):
         _rebuild(path, results)
 
 

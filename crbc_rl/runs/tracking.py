@@ -11,7 +11,6 @@ import logging
 import math
 import os
 import re
-import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +38,6 @@ FAULTS: tuple[type[Exception], ...] = (
     RuntimeError,
     TypeError,
     ValueError,
-    sqlite3.Error,
 )
 """What a tracker raises, besides its own errors, where its disk or its service fails."""
 

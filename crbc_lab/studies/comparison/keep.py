@@ -20,6 +20,7 @@ from crbc_envs.storage.files import replace_file
 from crbc_envs.storage.rollouts import read_groups
 from crbc_lab.studies.comparison.kept import place_of
 from crbc_lab.studies.comparison.trainings import EARLY, Training
+from crbc_rl.config.sections import TrainConfig
 from crbc_rl.credit.metrics import DEPTHS
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import shipped
@@ -43,8 +44,7 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
     Raises `ConfigError` where the folder holds another training."""
     if not finished(run, training.config.updates):
         return None
-    ran = replace(training, config=Run.open(run).config)
-    if ran.digest != training.digest:
+    if ran(training, Run.open(run).config).digest != training.digest:
         raise ConfigError(
             f"{run} holds a training of other settings, or of a module that has changed since: remove it, and run the "
             "study again"
@@ -78,6 +78,14 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(kept, indent=1).encode() + b"\n")
     return path
+
+
+def ran(training: Training, config: TrainConfig) -> Training:
+    """The training of a run's `config`. A limit of replies that the run has derived from its model counts as absent."""
+    rollout = config.rollout
+    if "max_new_tokens" not in training.config.rollout.model_fields_set:
+        rollout = rollout.model_copy(update={"max_new_tokens": training.config.rollout.max_new_tokens})
+    return replace(training, config=config.model_copy(update={"rollout": rollout}))
 
 
 def _keep_panel(outcomes: Record, folder: Path) -> str:

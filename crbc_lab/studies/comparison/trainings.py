@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from crbc_envs.storage.files import read_json
 from crbc_lab.studies.comparison.definition import TUNING_SEED, Changes, Scale, Study, Variant
 from crbc_rl.config import flat
 from crbc_rl.config.revisions import model_digest
@@ -64,6 +65,9 @@ class Training:
 
 @cache
 def _model(name: str) -> str:
+    """The digest of a model's folder; of an adapter its own, which a run that has merged it with its base tells."""
+    if (origin := Path(name, "merged.json")).is_file():
+        return str(read_json(origin)["adapter_digest"])
     return model_digest(Path(name)) if Path(name).is_dir() else name
 
 
