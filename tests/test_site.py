@@ -74,6 +74,12 @@ def test_the_notebook_runs_and_its_agents_learn(tmp_path: Path) -> None:
     assert set(ends) == {"crbc", "grpo"} and all(last > first + 20 for first, last in ends.values())
 
 
+def test_the_examples_of_the_concepts_run_one_after_the_other(run_python) -> None:  # type: ignore[no-untyped-def]
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "concepts.md").read_text(encoding="utf-8"), re.DOTALL)
+    said = run_python("\n".join(blocks)).split("\n")
+    assert len(said) == 5 and said[0].startswith("[0.71") and said[2].startswith("[-1.41") and said[3] == "independent"
+
+
 def test_the_page_of_config_keys_is_made_from_the_code(run_python) -> None:  # type: ignore[no-untyped-def]
     made = run_python("import sys; sys.path.insert(0, 'scripts'); import config_page; print(config_page.page())")
     assert (DOCS / "config.md").read_text(encoding="utf-8").rstrip("\n") == made, "python scripts/config_page.py"
