@@ -90,8 +90,8 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     The tasks are found with a copy of `env`, so a running episode is left alone. `known` keeps those found so far, by
     index: environments that play the same tasks find each of them once if they are given the same dictionary.
 
-    Raises `TypeError` and `ValueError` where one of these arguments, or what it returns, is of the wrong kind. Rewards
-    are finite numbers, or arrays of one. A reward or an observation of another kind is a `EnvError`.
+    Raises `TypeError` or `ValueError` for an argument of the wrong kind, and `EnvError` where `phi`, `show`, `layout`
+    or the environment returned one. Rewards are finite numbers, or arrays of one.
     """
 
     def __init__(

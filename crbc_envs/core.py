@@ -132,8 +132,8 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     """Base class of every environment of the suite. `panel` has the tasks of its split, a `TaskPanel`.
 
     `reset(seed=..., options={"task": index})` begins task `index` of the panel. Without a task, one is drawn
-    from `np_random`. `step(text)` takes a semantic action ("up") or a model's whole reply
-    ("<think>...</think><action>up</action>"), read by the grammar `replies`, one of `crbc_envs.actions.Replies`; with
+    from `np_random`. `step(text)` takes a semantic action (`up`) or a model's whole reply
+    (`<think>...</think><action>up</action>`), read by the grammar `replies`, one of `crbc_envs.actions.Replies`; with
     "tags", only the latter. `require_tags` is its former name: True is "tags", False "thought". A reply that is
     malformed or not admissible counts as the action `anchors.INVALID`: it costs a step and does not change the state.
 
@@ -160,7 +160,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     """Whether the same action in the same situation may lead to different situations. Each copy in a group then has
     its own noise, unless `dynamics="shared"` is asked for."""
     placeholder = ""
-    """The part of an admissible action that the agent replaces by its own words, such as "<your query>"."""
+    """The part of an admissible action that the agent replaces by its own words, such as `<your query>`."""
     dataset = ""
     """Its official data: "module:attribute" of the `storage.datasets.Dataset` that `crbc data` installs, or ""."""
     conformance = ""

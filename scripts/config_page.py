@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from textwrap import dedent
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
@@ -51,9 +51,7 @@ def page() -> str:
 
 def _tables(of: type[BaseModel], prefix: str, shown: set[type]) -> Iterator[str]:
     """The table of a section's own keys, then one of each section in it that was not shown before."""
-    inner: dict[str, Any] = {
-        n: field.annotation for n, field in of.model_fields.items() if _is_section(field.annotation)
-    }
+    inner = {name: section for name, field in of.model_fields.items() if (section := _section(field.annotation))}
     rows = [
         f"| `{prefix}{name}` | {_kind(field)} | {_default(field)} | {_cell(descriptions(of)[name])} |\n"
         for name, field in of.model_fields.items()
@@ -62,9 +60,26 @@ def _tables(of: type[BaseModel], prefix: str, shown: set[type]) -> Iterator[str]
     if rows:
         yield f"| key | takes | default | meaning |\n|---|---|---|---|\n{''.join(rows)}"
     for name, section in inner.items():
-        if section not in shown:
-            shown.add(section)
-            yield from (f"### `{prefix}{name}`{_anchor(of)}\n", *_tables(section, f"{prefix}{name}.", shown))
+        own = _own_defaults(of.model_fields[name], section)
+        without = f" Without the section, {own}." if own else ""
+        if section in shown:
+            yield f"### `{prefix}{name}`{_anchor(of)}\n\nIts keys are those of a training.{without}\n"
+            continue
+        shown.add(section)
+        about = (section.__doc__ or "").strip().partition("\n\n")[0]
+        yield f"### `{prefix}{name}`{_anchor(of)}\n"
+        if about or without:
+            yield f"{_cell(' '.join(about.split()))}{without}".strip() + "\n"
+        yield from _tables(section, f"{prefix}{name}.", shown)
+
+
+def _own_defaults(field: FieldInfo, section: type[BaseModel]) -> str:
+    """Where a section that is left out differs from an empty one."""
+    left_out = field.get_default(call_default_factory=True)
+    if not isinstance(left_out, section):
+        return ""
+    keys = {name: value for name, value in left_out if name in left_out.model_fields_set}
+    return ", ".join(f"`{name}` is `{_number(value)}`" for name, value in keys.items())
 
 
 def _options() -> str:
@@ -106,28 +121,33 @@ def descriptions(of: type[BaseModel]) -> dict[str, str]:
                 found[node.target.id] = " ".join(str(below.value.value).split())
             elif comment:
                 found[node.target.id] = comment[1]
-    lacking = [
-        name for name in of.model_fields if name not in found and not _is_section(of.model_fields[name].annotation)
-    ]
+    lacking = [name for name in of.model_fields if name not in found and not _section(of.model_fields[name].annotation)]
     if lacking:
         raise LookupError(f"{of.__name__} says nothing of {', '.join(lacking)}")
     return found
 
 
-def _is_section(annotation: Any) -> bool:
-    return inspect.isclass(annotation) and issubclass(annotation, BaseModel)
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The section that a key holds, also one that may be left out."""
+    for one in (annotation, *get_args(annotation)):
+        if inspect.isclass(one) and issubclass(one, BaseModel) and get_origin(annotation) not in (dict, list):
+            return one
+    return None
 
 
 def _kind(field: FieldInfo) -> str:
     name = re.sub(r"\b\w+\.|typing\.", "", re.sub(r"<class '(.+?)'>", r"\1", str(field.annotation)))
-    name = name.replace("Literal", "").replace("Optional", "").strip("[]") if "Literal" in name else name
+    name, null = re.sub(r"(?: \| |, )None(?:Type)?\b", "", name), "None" in name or name.startswith("Optional")
+    name = re.sub(r"^Optional\[(.*)\]$", r"\1", name)
+    choices = re.search(r"Literal\[(.*?)\]", name)
+    shown = ", ".join(f"`{one}`" for one in re.findall(r"'(.*?)'", choices[1])) if choices else f"`{name}`"
     bounds = [
         f"{sign} {_number(getattr(m, key))}"
         for m in field.metadata
         for sign, key in [SIGNS.get(type(m), ("", ""))]
         if key
     ]
-    return _cell(" ".join([f"`{name}`", ", ".join(bounds)])).strip()
+    return _cell(" ".join([shown, ", ".join(bounds), "or `null`" if null else ""])).replace("  ", " ").strip()
 
 
 def _default(field: FieldInfo) -> str:
@@ -141,11 +161,15 @@ def _number(value: Any) -> str:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, float):
         return f"{value:g}"
-    return "2^63" if value == 2**63 else str(value)
+    if isinstance(value, tuple):
+        return str(list(value))
+    return "2^63" if value == 2**63 else str(value) if value != "" else '""'
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    """Text in a table, with YAML's word for none."""
+    plain = re.sub(r"\bNone:", "null:", text.replace("|", "\\|"))
+    return re.sub(r"(?<!`)<(?=[/\w])(?![^`]*`(?:[^`]*`[^`]*`)*[^`]*$)", "&lt;", plain)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ def test_the_examples_of_the_concepts_run_one_after_the_other(run_python) -> Non
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / "concepts.md").read_text(encoding="utf-8"), re.DOTALL)
     said = run_python("\n".join(blocks)).split("\n")
     assert len(said) == 5 and said[0].startswith("[0.71") and said[2].startswith("[-1.41") and said[3] == "independent"
+    assert float(said[4]) < 0, "hidden state"
 
 
 def test_the_page_of_config_keys_is_made_from_the_code(run_python) -> None:  # type: ignore[no-untyped-def]

@@ -142,8 +142,9 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Step the active members. `actions` has one text per member; it is ignored for those that have ended.
 
-        Returns observations, rewards, terminated and truncated, (num_envs,) each, and the infos. Raises
-        `gymnasium.error.ResetNeeded` if no member is active, and `ValueError` or `TypeError` for a missing action.
+        Returns observations, num_envs texts or an array (num_envs, ...); rewards, terminated and truncated, (num_envs,)
+        each; and infos, a column under each name and its mask under `_name`. Raises `gymnasium.error.ResetNeeded` if no
+        member is active, and `ValueError` or `TypeError` for a missing action.
         """
         active = np.flatnonzero(self.active)
         members = active.tolist()

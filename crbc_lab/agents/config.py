@@ -100,8 +100,8 @@ class LimitsSection(Section):
 class PricesSection(Section):
     """What the server asks for a million tokens."""
 
-    input: float = Field(0.0, ge=0)  # Of prompts.
-    output: float = Field(0.0, ge=0)  # Of replies.
+    input: float = Field(0.0, ge=0)  # For a million tokens of prompts.
+    output: float = Field(0.0, ge=0)  # For a million tokens of replies.
     currency: str = Field("USD", pattern=r"^[A-Z]{3}$")  # Its three letters.
 
 

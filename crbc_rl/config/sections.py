@@ -121,7 +121,7 @@ class RolloutConfig(Section):
     max_new_tokens: int = Field(16, ge=1)
     """The limit of a reply, its thought included."""
     max_thought_tokens: int | None = Field(None, ge=1)
-    """For reasoning models: a reply that has not closed its thought after so many tokens goes on with "</think>", which
+    """For reasoning models: a reply that has not closed its thought after so many tokens goes on with `</think>`, which
     is not trained. So its answer has the rest of `max_new_tokens`. None: thoughts have no limit of their own."""
     max_prompt_tokens: int | None = Field(None, ge=1)
     """The limit of a prompt, with the chat template's tokens. None: what the model's positions leave for it."""
@@ -156,7 +156,7 @@ class CreditConfig(BaseModel):
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
-    method: str = "crbc"  # The estimator, see above.
+    method: str = "crbc"  # One of the methods below, `gae`, or `module:attribute`.
     reward: Literal["outcome", "environment"] = "outcome"
     """What the group advantage and step returns are of: 10 for a success, or the sum of the environment's own rewards.
     With "environment", a step term that is defined on success alone keeps the outcome: those of crbc, crbc_plus, g2po
