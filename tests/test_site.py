@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,27 @@ from paths import ROOT
 from selenium.webdriver.support.ui import WebDriverWait
 
 DOCS = ROOT / "docs"
-ASKED = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=["']?(?:https?:)?//""")
+HOST = re.compile(r"\s*(?:https?:)?//\w")
+STYLE_ASKS = re.compile(r"""(?:url\(|@import)\s*["']?(?:https?:)?//\w""")
+
+
+class Asked(HTMLParser):
+    """What a page fetches from another host when it is opened: everything but links to follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hosts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs if tag != "a" else ():
+            if value and HOST.match(value) and not name.startswith("xmlns") and ("rel", "canonical") not in attrs:
+                self.hosts.append(value)
+
+
+def asked(text: str) -> list[str]:
+    parser = Asked()
+    parser.feed(text)
+    return parser.hosts + STYLE_ASKS.findall(text)
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +54,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_is_there_and_asks_no_other_host(site: Path) -> None:
     pages = {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html")}
     assert pages >= {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")}
-    asking = [path.name for path in site.rglob("*.html") if ASKED.search(path.read_text(encoding="utf-8"))]
-    assert not asking
+    asking = {path.name: asked(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
+    asking |= {path.name: STYLE_ASKS.findall(path.read_text(encoding="utf-8")) for path in site.rglob("*.css")}
+    assert not {name: hosts for name, hosts in asking.items() if hosts}
+    assert asked('<video src="https://x.org/a.mp4">') and asked("<style>@import '//x.org/a.css'</style>")
     assert (site / "index.html").is_file() and (site / "tutorial.ipynb").is_file()
 
 
@@ -115,4 +138,6 @@ def test_the_search_works_from_a_file_and_no_page_is_wider_than_a_phone(site: Pa
     for page in sorted(site.rglob("*.html")):
         phone.get(page.as_uri())
         wide[page.name] = phone.execute_script("return document.documentElement.scrollWidth")
+        if kept := os.environ.get("CRBC_SITE_SHOTS"):  # a folder, for people to look at
+            phone.save_screenshot(f"{kept}/{'-'.join(page.relative_to(site).with_suffix('.png').parts)}")
     assert {name: width for name, width in wide.items() if width > 390} == {}
