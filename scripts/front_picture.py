@@ -8,8 +8,6 @@ graph of docs/credit/example.md. It needs Chromium.
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -17,10 +15,10 @@ import numpy as np
 from jinja2 import Environment, PackageLoader
 from matplotlib.figure import Figure
 from PIL import Image
+from site_pictures import picture
 
 from anchors import Rollout, RolloutGroup, Step
 from crbc_envs.sokoban.env import SokobanEnv
-from crbc_envs.webshop.site.browser import find_program
 from crbc_lab.report.content import ramps
 from crbc_lab.report.group import view_group
 from crbc_lab.report.scenes import Scene, Texts
@@ -123,14 +121,11 @@ def draw(
     credit = CreditConfig.model_validate({"method": "crbc", "crbc": options})
     view = view_group(Scene("front", "training", 0, group, None, credit), Texts())
     page = templates.from_string(PAGE).render(style=style, group=view, title=title, forest=beside)
-    program = find_program("chromium") or sys.exit("the picture needs Chromium: apt-get install -y chromium")
     with tempfile.TemporaryDirectory() as folder:
-        source, picture = Path(folder) / "page.html", Path(folder) / "page.png"
+        source = Path(folder) / "page.html"
         source.write_text(page, encoding="utf-8")
-        arguments = ["--headless", "--no-sandbox", "--hide-scrollbars", "--force-device-scale-factor=2"]
-        arguments += [f"--window-size={size[0]},{size[1]}", f"--screenshot={picture}"]
-        subprocess.run([program, *arguments, source.as_uri()], check=True, capture_output=True)
-        Image.open(picture).convert("P", palette=Image.Palette.ADAPTIVE).save(path, optimize=True)
+        taken = picture(source.as_uri(), size, Path(folder), scale=2)
+    taken.convert("P", palette=Image.Palette.ADAPTIVE).save(path, optimize=True)
 
 
 def main() -> None:

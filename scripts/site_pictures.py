@@ -47,11 +47,12 @@ def errand(env: WebShopEnv) -> dict[str, str]:
     raise SystemExit("no task has a walk to show")
 
 
-def picture(url: str, size: tuple[int, int], folder: Path) -> Image.Image:
-    """A page as Chromium shows it."""
+def picture(url: str, size: tuple[int, int], folder: Path, scale: int = 1) -> Image.Image:
+    """A page as Chromium shows it, with `scale` pixels to one of `size`."""
     program = find_program("chromium") or sys.exit("the pictures need Chromium: apt-get install -y chromium")
     path = folder / "page.png"
-    options = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={size[0]},{size[1]}"]
+    options = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--force-device-scale-factor={scale}"]
+    options += [f"--window-size={size[0]},{size[1]}"]
     subprocess.run([program, *options, f"--screenshot={path}", url], check=True, capture_output=True)
     return Image.open(path).convert("RGB")
 

@@ -36,7 +36,7 @@ metrics.close()
 @pytest.fixture(autouse=True)
 def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No account, no settings and no runs of whoever runs the tests, and no way out."""
-    for name in [name for name in os.environ if name.startswith(("WANDB_",))]:
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WANDB_MODE", "offline")
