@@ -379,10 +379,15 @@ SHOWN = ("short/lab/all", "short/lab/sokoban", "coverage/lab/sokoban", "runtime/
 
 
 @pytest.mark.parametrize(
-    "marks", [pytest.param(SHOWN, id="each kind"), pytest.param((), id="all", marks=pytest.mark.full)]
+    ("name", "marks"),
+    [
+        pytest.param("results.md", SHOWN, id="each kind"),
+        pytest.param("agents.md", (), id="agents"),
+        pytest.param("results.md", (), id="all", marks=pytest.mark.full),
+    ],
 )
-def test_the_document_of_results_is_what_the_results_make(marks):
-    path = ROOT / "docs/results.md"
+def test_a_document_of_results_is_what_the_results_make(name, marks):
+    path = ROOT / "docs" / name
     shown = []
 
     def picture(name, title, draw):
