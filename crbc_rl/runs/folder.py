@@ -46,7 +46,7 @@ from crbc_rl.runs.tracking import Tracker
 from crbc_rl.runs.transcripts import Transcripts, recorded
 from crbc_rl.training.files import damage, share_files
 from crbc_rl.training.folders import newest, publish, published
-from crbc_rl.version import __version__
+from crbc_rl.version import __version__, commit
 
 if TYPE_CHECKING:
     from crbc_rl.batches import RolloutBatch, Turn
@@ -365,9 +365,10 @@ def read_versions(folder: Path) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages, of Python and of the anchor keys, and the machine type."""
+    """Versions of the packages, of Python and of the anchor keys, the machine type, and the commit of a clone."""
     return {
         "crbc": __version__,
+        "commit": commit(),
         "anchors": str(ANCHOR_VERSION),
         "python": platform.python_version(),
         "machine": platform.machine(),

@@ -50,5 +50,6 @@ def start_like(run: Run) -> tuple[Record, dict[str, Record], Path] | None:
 def _playing(run: Run) -> dict[str, Any]:
     """All that an evaluation depends on: the settings, the policy's digest, the packages, the anchors and the tasks."""
     own = run.config.model_dump(mode="json", exclude={*LEARNING, "model", "revision", "modules"})
-    kept = {name: value for name, value in read_versions(run.folder).items() if name not in ("config", "model")}
+    apart = ("config", "model", "commit")
+    kept = {name: value for name, value in read_versions(run.folder).items() if name not in apart}
     return {**own, **kept}

@@ -30,15 +30,7 @@ FILE = "tracking.json"
 """The file of a run with its id in the tracker, and the last update that each tracker got."""
 PROJECT = "crbc"
 """The project of all runs, where the tracker's own variable names no other."""
-FAULTS: tuple[type[Exception], ...] = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+FAULTS = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 """What a tracker raises, besides its own errors, where its disk or its service fails."""
 
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,6 @@ from crbc_lab.studies.comparison.trainings import EARLY, Training
 from crbc_rl.config.sections import TrainConfig
 from crbc_rl.credit.metrics import DEPTHS
 from crbc_rl.errors import ConfigError
-from crbc_rl.names import shipped
 from crbc_rl.runs.folder import Run, finished, read_versions
 from crbc_rl.runs.lines import OUTCOMES, Record, read_lines
 from crbc_rl.runs.metrics import evaluated, read_metrics
@@ -129,8 +127,8 @@ def _manifest(training: Training, run: Path, updates: list[dict[str, Any]]) -> d
     spent = {name: sum(record.get(f"seconds/{name}", 0.0) for record in updates) / 60 for name in ("update", "eval")}
     config = training.config.model_dump(mode="json", exclude={"modules", "tracking"}, exclude_defaults=True)
     return {
+        "commit": "",  # of a run that was begun before crbc wrote it down
         **read_versions(run),
-        "commit": _commit(),
         "cores": os.cpu_count(),
         "processor": _processor(),
         "minutes": {"training": round(spent["update"] - spent["eval"], 2), "evaluation": round(spent["eval"], 2)},
@@ -163,12 +161,3 @@ def _processor() -> str:
     lines = cpu.read_text(encoding="utf-8", errors="replace").splitlines() if cpu.is_file() else []
     named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return named or platform.processor()
-
-
-def _commit() -> str:
-    """The commit of the clone that runs; empty where it is no clone. It ends in "+" where files differ from it."""
-    command = ["git", "-C", str(shipped()), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""

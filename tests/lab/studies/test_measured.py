@@ -1,14 +1,18 @@
-"""What is measured within trainings: coverage by recorded rollouts, and seconds by phase."""
+"""What is kept of trainings: coverage by recorded rollouts, seconds by phase, and the commit."""
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
+
+import pytest
 
 from anchors import InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.storage.rollouts import write_groups
 from crbc_lab.studies.comparison import keep as keep_module
 from crbc_lab.studies.comparison.figures import draw_coverage
 from crbc_lab.studies.comparison.markdown import coverage, runtime
+from crbc_lab.studies.comparison.trainings import trainings
 from crbc_rl.credit.metrics import DEPTHS
 
 NAMES = ("coverage", "full_access")
@@ -53,3 +57,10 @@ def test_the_seconds_of_a_phase_are_medians_over_updates_and_means_over_seeds():
     told = runtime([SimpleNamespace(manifest={"seconds": seconds}) for seconds in seeds])
     assert "| generate | 9.0000 | 90.00 |" in told and "| train | 0.7500 | 7.50 |" in told
     assert "Credit of both kinds takes 0.2500 s of 10.0 s, 2.500 %." in told
+
+
+@pytest.mark.parametrize(("told", "expected"), [({"commit": "first"}, "first"), ({}, "")])
+def test_a_result_has_the_commit_that_its_training_began_with(study, tmp_path, told, expected):
+    (tmp_path / "versions.json").write_text(json.dumps(told))
+    training = next(trainings(study, "lab", "sokoban", 1, {}))
+    assert keep_module._manifest(training, tmp_path, [{}])["commit"] == expected

@@ -19,8 +19,9 @@ from crbc_envs.sokoban import panels
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
-from crbc_rl.runs.folder import Run, begun, own_model
+from crbc_rl.runs.folder import Run, begun, own_model, read_versions
 from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.version import commit
 
 TINY = {"updates": 1, "env": {"kwargs": {"observation": "text", "max_steps": 2}}}
 
@@ -202,6 +203,35 @@ def test_a_run_with_other_anchors_than_the_environment_makes_is_not_continued(mo
             train(longer, tmp_path, resume=True)
         assert "\n" not in str(no.value)
     assert [record["update"] for record in read_metrics(tmp_path)] == [0, 1]
+
+
+def test_a_run_tells_the_commit_that_it_began_with(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for updates, now in ((1, "first"), (2, "second")):
+        monkeypatch.setattr("crbc_rl.runs.folder.commit", lambda now=now: now)
+        train(small(model, **{**TINY, "updates": updates}), tmp_path, resume=updates > 1)
+    assert read_versions(tmp_path)["commit"] == "first"
+
+
+def test_only_a_clone_has_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*command: str) -> str:
+        own = ["-c", "user.name=A", "-c", "user.email=a@b"]
+        return subprocess.run(["git", *own, *command], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    package = tmp_path / "crbc_rl"
+    package.mkdir()
+    monkeypatch.setattr("crbc_rl.version.__file__", str(package / "version.py"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert commit() == ""
+    (package / "version.py").write_text("")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "Begin"]):
+        git(*command)
+    assert commit() == git("rev-parse", "--short=12", "HEAD").strip()
+    (package / "version.py").write_text("1")
+    assert commit() == git("rev-parse", "--short=12", "HEAD").strip() + "+"
+    (package / "shipped").mkdir()
+    assert commit() == "", "a repository around an installed package is another project's"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\x00", b"[1]"])

@@ -55,6 +55,7 @@ def start_of(folder, config):
 def test_a_run_that_begins_otherwise_plays_its_own_start(model, tmp_path, train, monkeypatch):
     train("first", small(model, updates=1))
     monkeypatch.setenv(LIKE, str(tmp_path / "first"))
+    monkeypatch.setattr("crbc_rl.runs.folder.commit", lambda: "another")
     assert start_of(tmp_path / "alike", small(model, updates=1)) is not None
     for number, changes in enumerate(
         (
