@@ -23,7 +23,8 @@ from crbc_lab.commands.recording import CHUNK, Recording, finished, identity, re
 from crbc_lab.evaluation.record import Row, columns_of, record_metrics, rows_of
 from crbc_lab.evaluation.scripted import play_scripted
 from crbc_lab.interrupts import Interrupts
-from crbc_lab.plan.check import check_run
+from crbc_lab.plan.check import check_run, fitting
+from crbc_lab.plan.lengths import expert_lengths
 from crbc_lab.progress import Bars
 from crbc_rl.batches import Turn
 from crbc_rl.config import TrainConfig
@@ -45,7 +46,6 @@ log = logging.getLogger(__name__)
 Progress = Callable[[int], None]
 SCRIPTS = ("expert", "random")
 """Policies that need no model."""
-
 
 MAX_TOKENS = 4_096
 """New tokens of a reply of a model behind an endpoint, unless one says another number: thoughts are long."""
@@ -77,6 +77,9 @@ def evaluate(given: Path, policy: str | Path | ChatPolicy | None, order: Order, 
     found, config = order.read(given, policy)
     policy = policy or ("last" if found.kind == "run" else "start")
     check_run(config, evaluation=(order.played_split, order.count(config))).require()
+    if found.kind == "config" and (policy == "start" or isinstance(policy, Path)):  # a run tells how long replies are
+        taught = config if policy == "start" else config.model_copy(update={"model": str(policy), "base": None})
+        config = config.model_copy(update={"rollout": fitting(taught, expert_lengths(taught)).rollout})
     panel, digest = order.chosen(config)
     torch.set_num_threads(config.threads)
     player = _player(policy, Run(found.path, config), panel, order, console)

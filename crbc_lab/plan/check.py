@@ -90,7 +90,7 @@ def check_run(
         errors += [*_credit(config), *_objective(config), *_learning(config, env, model)]
         if not (errors or env.findings):
             lengths = expert_lengths(config)
-            config = _fitting(config, lengths)
+            config = fitting(config, lengths)
     if not env.findings:
         errors += _revisions(config, model is not None and evaluation is None)
     if errors:
@@ -152,21 +152,19 @@ def _learning(config: TrainConfig, env: EnvCheck, model: Architecture | None) ->
         )
 
 
-def _fitting(config: TrainConfig, lengths: Lengths | None) -> TrainConfig:
+def fitting(config: TrainConfig, lengths: Lengths | None) -> TrainConfig:
     """The config, with room for the expert's replies and a quarter more where it says nothing of it; else a warning
     where it has none."""
     limit = config.rollout.max_new_tokens
     if lengths is not None and "max_new_tokens" not in config.rollout.model_fields_set:
         rollout = config.rollout.model_copy(update={"max_new_tokens": max(limit, lengths.suggested)})
         return config.model_copy(update={"rollout": rollout})
-    if lengths is None or lengths.longest <= limit:
-        return config
-    log.warning(
-        "rollout.max_new_tokens: %d, and in this model's tokens a reply of the environment's expert has up to %d: such "
-        "replies are cut, and then invalid. Raise it to that or more, or leave it out",
-        limit,
-        lengths.longest,
-    )
+    if lengths is not None and lengths.longest > limit:
+        log.warning(
+            "rollout.max_new_tokens: %d, and in this model's tokens a reply of the environment's expert has up to %d: "
+            "such replies are cut, and then invalid. Raise it to that or more, or leave it out",
+            *(limit, lengths.longest),
+        )
     return config
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,20 @@ def test_a_training_keeps_the_derived_limit(tmp_path: Path) -> None:
     derived = check_run(load_config(path, [*few, *steps])).config.rollout.max_new_tokens
     assert load_config(tmp_path / "run").rollout.max_new_tokens == derived > 16
     main(["train", str(path), "--run", str(tmp_path / "run"), "--resume", *settings])
+
+
+def test_an_evaluation_of_a_config_has_the_derived_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, env = ROOT / "warmstarts/sokoban-tiny", "{id: CRBC-ALFWorld-v0, prompt: compact, kwargs: {max_steps: 1}}"
+    Path("t.yaml").write_text(f"name: t\nmodel: {model}\nenv: {env}\n")
+    for given, out in (([], "a.json"), (["--model", str(model)], "b.json")):
+        with suppress(SystemExit):  # its only reply may be invalid
+            main(["eval", "t.yaml", "--episodes", "1", "--out", out, *given])
+        told = json.loads(Path(out).read_text())
+        limits = told["max_new_tokens"], told["policy"].get("max_new_tokens", told["max_new_tokens"])
+        assert limits == (check_run(load_config("t.yaml")).config.rollout.max_new_tokens,) * 2
 
 
 def test_this_machine_is_planned_by_its_measured_rates(monkeypatch: pytest.MonkeyPatch) -> None:
