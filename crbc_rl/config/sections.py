@@ -119,7 +119,7 @@ class RolloutConfig(Section):
     group_size: int = Field(8, ge=1)  # Rollouts of each task, G.
     temperature: float = Field(1.0, gt=0)  # Of the policy's distribution in training.
     max_new_tokens: int = Field(16, ge=1)
-    """The limit of a reply, its thought included."""
+    """The limit of a reply, thought included. Not named: 16, or the expert's longest and a quarter more."""
     max_thought_tokens: int | None = Field(None, ge=1)
     """For reasoning models: a reply that has not closed its thought after so many tokens goes on with `</think>`, which
     is not trained. So its answer has the rest of `max_new_tokens`. None: thoughts have no limit of their own."""

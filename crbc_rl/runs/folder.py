@@ -318,7 +318,8 @@ def _write_settings(folder: Path, config: TrainConfig) -> None:
     """Model, versions and config of a new run. The config comes last: a folder without it is no run."""
     model.copy_model(config, folder)
     data = config.model_dump()
-    kept = {**versions(), "model": Path(config.model).name, "revision": model.revision(config, folder)}
+    kept = {**versions(), "commit": commit(), "model": Path(config.model).name}
+    kept["revision"] = model.revision(config, folder)
     if model.is_local(config):
         data |= {"model": model.FOLDER, "base": None}
     else:
@@ -365,10 +366,9 @@ def read_versions(folder: Path) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages, of Python and of the anchor keys, the machine type, and the commit of a clone."""
+    """Versions of the packages, of Python and of the anchor keys, and the machine type."""
     return {
         "crbc": __version__,
-        "commit": commit(),
         "anchors": str(ANCHOR_VERSION),
         "python": platform.python_version(),
         "machine": platform.machine(),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from paths import ROOT
 from rich.console import Console
 
@@ -93,14 +94,19 @@ def test_an_evaluation_of_a_config_has_the_derived_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    model, env = ROOT / "warmstarts/sokoban-tiny", "{id: CRBC-ALFWorld-v0, prompt: compact, kwargs: {max_steps: 1}}"
-    Path("t.yaml").write_text(f"name: t\nmodel: {model}\nenv: {env}\n")
-    for given, out in (([], "a.json"), (["--model", str(model)], "b.json")):
+    sokoban, household = (str(ROOT / "warmstarts" / name) for name in ("sokoban-tiny", "alfworld-tiny"))
+    Path("t.yaml").write_text(yaml.safe_dump({"name": "t", "env": HOUSE}))
+    limits, short = [], "env.kwargs.max_steps=1"
+    for model, other in ((sokoban, None), (sokoban, household), (household, sokoban)):
+        given = ["--set", short, f"model={model}", *(["--model", other] if other else [])]
+        Path("out.json").unlink(missing_ok=True)
         with suppress(SystemExit):  # its only reply may be invalid
-            main(["eval", "t.yaml", "--episodes", "1", "--out", out, *given])
-        told = json.loads(Path(out).read_text())
-        limits = told["max_new_tokens"], told["policy"].get("max_new_tokens", told["max_new_tokens"])
-        assert limits == (check_run(load_config("t.yaml")).config.rollout.max_new_tokens,) * 2
+            main(["eval", "t.yaml", "--episodes", "1", "--out", "out.json", *given])
+        told = json.loads(Path("out.json").read_text())
+        limits.append(told["policy"].get("max_new_tokens", told["max_new_tokens"]))
+        asked = check_run(load_config("t.yaml", [short, f"model={other or model}"]))
+        assert limits[-1] == told["max_new_tokens"] == asked.config.rollout.max_new_tokens
+    assert limits[0] == limits[2] > limits[1]
 
 
 def test_this_machine_is_planned_by_its_measured_rates(monkeypatch: pytest.MonkeyPatch) -> None:
