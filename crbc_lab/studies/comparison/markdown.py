@@ -128,7 +128,7 @@ def fine_print(rows: Sequence[Row]) -> str:
     first = kept[0]
     tasks, different, clusters = (len(set(first.panel[name])) for name in ("task", "content", "cluster"))
     minutes = np.array([one.manifest["minutes"]["training"] + one.manifest["minutes"]["evaluation"] for one in kept])
-    commits = sorted({one.manifest["commit"] for one in kept})
+    commits = sorted({one.manifest["commit"] or "not known" for one in kept})
     spent = f"{np.median(minutes):.0f} minutes (median; at most {minutes.max():.0f})"
     beside = [row.beside for row in rows if row.beside]
     chances = sorted(round(100 * power(0.05, one.error, one.freedom, ALPHA / len(beside))) for one in beside)

@@ -274,12 +274,13 @@ def test_a_table_has_the_figures_of_its_rows(study, played):
     ]
     for kept, minutes in zip([*row.kept, *reference.kept], (1.0, 2.0, 4.0, 40.0), strict=True):
         kept.manifest["minutes"].update(training=minutes, evaluation=1.0)
+    reference.kept[1].manifest["commit"] = ""  # of a run that was begun before crbc wrote it down
     row.kept[0].panel.update(content=["a", "b", "c", "c"], cluster=["x", "x", "y", "y"])
     row = replace(row, beside=replace(beside, error=0.05 / 2.8, freedom=1e9))  # found in four of five, alone
     assert fine_print([row, reference]) == (
         "2 seeds (0, 1); 4 test tasks, 3 of them different, in 2 clusters (panel `made`); before training 25.0 %; a "
         "training took 4 minutes (median; at most 41), side by side with others. Five points would be found in 80 "
-        "of 100 such studies. Commits: abc."
+        "of 100 such studies. Commits: abc, not known."
     )
     assert "found in 71 of" in fine_print([row, row, reference])  # by two methods, each at 2.5 %
 
