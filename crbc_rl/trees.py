@@ -67,7 +67,7 @@ def trees(
     order = sorted(range(len(turns)), key=lambda turn: list(turns[turn]))
     arrays = [np.asarray(turns[turn]) for turn in order]
     length = np.array([len(array) for array in arrays])
-    alike = np.array([0, *(_common(one, other) for one, other in pairwise(arrays))])
+    alike = np.array([0, *(common(one, other) for one, other in pairwise(arrays))])
     added = np.cumsum(length - alike)  # the tokens of a tree of all turns up to each
     best, cut = np.zeros(len(order) + 1), np.zeros(len(order) + 1, dtype=np.int64)
     for end in range(1, len(order) + 1):
@@ -96,7 +96,7 @@ def _grown(turns: Sequence[int], arrays: Sequence[Ints], alike: Sequence[int]) -
     return Tree(turns, ids, paths)
 
 
-def _common(one: Ints, other: Ints) -> int:
+def common(one: Ints, other: Ints) -> int:
     """The tokens with which both begin."""
     both = min(len(one), len(other))
     differ = np.flatnonzero(one[:both] != other[:both])

@@ -15,6 +15,7 @@ from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DynamicLayer
 
 from crbc_rl.batches import pad_left, positions_of, spans
+from crbc_rl.trees import common
 
 Ints = NDArray[np.int64]
 Path = list[int]
@@ -106,10 +107,11 @@ class Prefixes:
         nodes, mask = pad_left([paths[row] for row in rows], 0)
         cache = self.empty()
         if nodes.shape[1]:
-            for layer, keys, values in zip(cache.layers, self.keys, self.values, strict=True):
-                where = nodes.to(keys.device)
-                layer.lazy_initialization(keys[:0], values[:0])
-                layer.keys, layer.values = keys[where].transpose(1, 2), values[where].transpose(1, 2)
+            for layer, *pools in zip(cache.layers, self.keys, self.values, strict=True):
+                where = nodes.to(pools[0].device)
+                layer.lazy_initialization(*(pool[:0] for pool in pools))
+                parts = (pool.index_select(0, where.flatten()).unflatten(0, where.shape) for pool in pools)
+                layer.keys, layer.values = (part.transpose(1, 2) for part in parts)
         return cache, mask
 
     def trim(self) -> None:
@@ -215,26 +217,18 @@ def _sharing(
 ) -> tuple[list[int], list[int]]:
     """The rows to read now, and those that wait, since they share more of what is unknown with one of the others than a
     pass costs, all together."""
-    now: list[int] = []
-    later: list[int] = []
-    saved = 0
+    now, later = list[int](), list[int]()
+    before, saved = np.zeros(0, dtype=np.int64), 0
     for row in sorted(rows, key=lambda row: tuple(prompts[row])):
-        shared = _common(prompts[now[-1]], prompts[row]) - len(paths[row]) if now else 0
+        ids = np.array(prompts[row])
+        shared = min(common(before, ids), len(ids) - 1) - len(paths[row])
         if shared > 0:
             later.append(row)
             saved += shared
         else:
             now.append(row)
+            before = ids
     return (now, later) if saved > PASS else (list(rows), [])
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """The number of tokens with which both begin; at most all but the last of `other`."""
-    most = min(len(one), len(other) - 1)
-    for i in range(most):
-        if one[i] != other[i]:
-            return i
-    return most
 
 
 def _buckets(rows: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
@@ -253,8 +247,6 @@ def _buckets(rows: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
 class RoomyLayer(DynamicLayer):
     """A layer whose keys and values are the beginnings of larger tensors."""
 
-    keys: Tensor | None
-    values: Tensor | None
     _whole: Sequence[Tensor] = ()
     _used: Tensor | None = None  # the keys as they were handed out last
 
@@ -263,13 +255,22 @@ class RoomyLayer(DynamicLayer):
             self.lazy_initialization(key_states, value_states)
         new, start = (key_states, value_states), self.get_seq_length()
         end = start + key_states.shape[-2]
-        if self.keys is not self._used or self._whole[0].shape[-2] < end:  # others: rows were chosen or came
+        if self.keys is not self._used or self._whole[0].shape[-2] < end:  # others came, or no room is left
             self._whole = [part.new_empty(*part.shape[:-2], end + ROOM, part.shape[-1]) for part in new]
-            for whole, old in zip(self._whole, (self.keys, self.values), strict=True):
-                if start and old is not None:
-                    whole[..., :start, :] = old
+            for whole, old in zip(self._whole, (self.keys, self.values) if start else (), strict=False):
+                whole[..., :start, :] = old
         for whole, part in zip(self._whole, new, strict=True):
             whole[..., start:end, :] = part
+        return self._hand_out(end)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Whole rows are copied, with their room: to index a part of each takes twenty times as long on a CPU."""
+        if end := self.get_seq_length():
+            whole = self._whole if self.keys is self._used else (self.keys, self.values)
+            self._whole = [part.index_select(0, indices) for part in whole]
+            self._hand_out(end)
+
+    def _hand_out(self, end: int) -> tuple[Tensor, Tensor]:
         keys, values = (whole[..., :end, :] for whole in self._whole)
         self.keys, self.values, self._used = keys, values, keys
         return keys, values
