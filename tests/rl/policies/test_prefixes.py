@@ -80,6 +80,11 @@ def test_replies_are_those_of_prompts_read_whole_and_each_prefix_is_read_once(po
     assert known(policy).metrics()["rollout/prefill_tokens"] == counts.read and known(policy).counts == Counts()
 
 
+def test_new_prompts_of_one_call_read_what_they_share_once(policy: TransformersPolicy) -> None:
+    turns = policy.generate([Prompt(PASS * "# " + end) for end in ("up", "@ _")], [0, 1], 1.0, 2)
+    assert known(policy).counts.read == len(distinct([turns]))
+
+
 def test_beyond_the_bound_the_longest_unused_go_and_replies_stay(policy: TransformersPolicy) -> None:
     calls(policy, 1)
     node = known(policy).bytes // len(known(policy))
