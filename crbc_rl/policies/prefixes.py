@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DynamicLayer
 
-from crbc_rl.batches import pad_left, positions_of, spans
+from crbc_rl.batches import Ints, pad_left, positions_of, spans
 from crbc_rl.trees import common
 
-Ints = NDArray[np.int64]
 Path = list[int]
 """The nodes of a prompt's first tokens."""
 Forward = Callable[[Tensor, Tensor | None, Tensor | None, DynamicCache], Tensor]
@@ -221,7 +219,7 @@ def _sharing(
     before, saved = np.zeros(0, dtype=np.int64), 0
     for row in sorted(rows, key=lambda row: tuple(prompts[row])):
         ids = np.array(prompts[row])
-        shared = min(common(before, ids), len(ids) - 1) - len(paths[row])
+        shared = common(before, ids) - len(paths[row])  # in this order, none is the beginning of one before it
         if shared > 0:
             later.append(row)
             saved += shared
@@ -257,8 +255,9 @@ class RoomyLayer(DynamicLayer):
         end = start + key_states.shape[-2]
         if self.keys is not self._used or self._whole[0].shape[-2] < end:  # others came, or no room is left
             self._whole = [part.new_empty(*part.shape[:-2], end + ROOM, part.shape[-1]) for part in new]
-            for whole, old in zip(self._whole, (self.keys, self.values) if start else (), strict=False):
-                whole[..., :start, :] = old
+            if start:
+                for whole, old in zip(self._whole, (self.keys, self.values), strict=True):
+                    whole[..., :start, :] = old
         for whole, part in zip(self._whole, new, strict=True):
             whole[..., start:end, :] = part
         return self._hand_out(end)
