@@ -22,7 +22,7 @@ from crbc_rl.runs.metrics import Metrics
 from crbc_rl.runs.tracking import Tracker
 
 folder, first, last, upto, end = Path(sys.argv[1]), *map(int, sys.argv[2:5]), sys.argv[5]
-metrics = Metrics(folder, upto, [Tracker("wandb", folder, "tiny", {"seed": 3, "optim": {"lr": 0.5}})])
+metrics = Metrics(folder, upto, [Tracker(folder, "tiny", {"seed": 3, "optim": {"lr": 0.5}})])
 for update in range(first, last):
     metrics.write({"update": update, "success": update / 8, "test/success/heat": 1, "loss": float("nan")})
 if end == "kill":

@@ -218,7 +218,7 @@ class Run:
             return []
         settings = self.config.model_dump(mode="json", exclude={"modules": {"__all__": {"file"}}})
         settings["model"] = read_versions(self.folder).get("model", Path(self.config.model).name)
-        return [Tracker(self.config.tracking, self.folder, self.config.name, settings)]
+        return [Tracker(self.folder, self.config.name, settings)]
 
     def keep_group(self, update: int, group: RolloutGroup) -> None:
         """Append a `group` of update number `update` to groups.jsonl, for the report."""

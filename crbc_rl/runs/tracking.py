@@ -27,23 +27,25 @@ from crbc_rl.runs.metrics import read_metrics
 log = logging.getLogger(__name__)
 
 FILE = "tracking.json"
-"""The file of a run with its id in the tracker, and the last update that each tracker got."""
+"""The file of a run with its id in the tracker, and the last update that it got."""
+NAME = "wandb"
+"""The tracker's package, and what `FILE` names its last update."""
 PROJECT = "crbc"
-"""The project of all runs, where the tracker's own variable names no other."""
+"""The project of all runs, where WANDB_PROJECT names no other."""
 FAULTS = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 """What a tracker raises, besides its own errors, where its disk or its service fails."""
 
 
 class Tracker(Board):
-    """Sends a run to the tracker `kind`, in the `group` of runs with the same config; `settings` are shown beside it.
+    """Sends a run to the tracker, in the `group` of runs with the same config; `settings` are shown beside it.
 
     It is opened when there is something to send, and first gets what it lacks of RUN/metrics.jsonl. Each update is sent
     once, also by a run that resumes: its number is written down before it is sent. What a killed process had not sent
     yet, at most that of a second, stays away.
     """
 
-    def __init__(self, kind: str, folder: Path, group: str, settings: Mapping[str, Any]) -> None:
-        self._kind, self._folder, self._group, self._settings = kind, folder, group, settings
+    def __init__(self, folder: Path, group: str, settings: Mapping[str, Any]) -> None:
+        self._folder, self._group, self._settings = folder, group, settings
         self._board: Board | None = None
         self._state: dict[str, Any] | None = None
         self._failed = False
@@ -72,12 +74,12 @@ class Tracker(Board):
 
     def _send(self, update: int, scalars: Mapping[str, float]) -> None:
         assert self._state is not None
-        if update <= self._state.get(self._kind, -1):
+        if update <= self._state.get(NAME, -1):
             return
         if self._board is None:
             name = self._state.setdefault("id", token_hex(4))
-            self._board = _OPEN[self._kind](self._folder, name, self._group, self._settings)
-        self._state[self._kind] = update
+            self._board = Wandb(self._folder, name, self._group, self._settings)
+        self._state[NAME] = update
         replace_file(self._folder / FILE, json.dumps(self._state).encode() + b"\n")
         self._board.write(update, {tag: value for tag, value in scalars.items() if math.isfinite(value)})
 
@@ -86,11 +88,11 @@ class Tracker(Board):
         """Turns the first fault of the tracker into a warning, after which nothing more is sent."""
         try:
             yield
-        except FAULTS + _own_faults(self._kind) as error:
+        except FAULTS + _own_faults() as error:
             if not self._failed:
                 reason = " ".join(str(error).split())[:300] or type(error).__name__
                 after = "metrics.jsonl has every figure, and --resume sends those that are missing"
-                log.warning("%s failed, and the run goes on without it: %s (%s)", self._kind, reason, after)
+                log.warning("%s failed, and the run goes on without it: %s (%s)", NAME, reason, after)
             self._failed = True
 
 
@@ -109,9 +111,9 @@ def read_state(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _own_faults(kind: str) -> tuple[type[Exception], ...]:
+def _own_faults() -> tuple[type[Exception], ...]:
     """The tracker's own errors, which derive from `Exception` alone."""
-    if not version(kind):
+    if not version(NAME):
         return ()
     import wandb
 
@@ -151,6 +153,3 @@ class Wandb(Board):
 
     def close(self) -> None:
         self._run.finish()
-
-
-_OPEN = {"wandb": Wandb}

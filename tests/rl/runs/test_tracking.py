@@ -57,13 +57,13 @@ class Session(Board):
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     found = Service()
-    monkeypatch.setitem(tracking._OPEN, "wandb", found.open)
+    monkeypatch.setattr(tracking, "Wandb", found.open)
     return found
 
 
 def play(folder: Path, updates: range, upto: int = -1) -> None:
     """A session of a run: the records of some updates, after `upto` of an earlier one."""
-    metrics = Metrics(folder, upto, [Tracker("wandb", folder, "group", {"seed": 0})])
+    metrics = Metrics(folder, upto, [Tracker(folder, "group", {"seed": 0})])
     for update in updates:
         metrics.write({"update": update, "success": update / 10, "loss": float("nan")})
     metrics.close()
