@@ -77,9 +77,9 @@ COUNTS = [
     ("webshop", "It has {} kinds of products", lambda: [len(kinds())]),
     ("alfworld", "The warm start wins {:.1f} % ({:.1f} to {:.1f}) of {} tasks", lambda: warm("alfworld")),
     ("webshop", "The warm start wins {:.1f} % ({:.1f} to {:.1f}) of {} test tasks", lambda: warm("webshop")),
-    ("agents", "three quarters at its own states (shipped) | {:.1f} % |", lambda: warm("sokoban")),
+    ("tiny_agents", "three quarters at its own states (shipped) | {:.1f} % |", lambda: warm("sokoban")),
     (
-        "agents",
+        "tiny_agents",
         "Together the three take {:.1f} MB",
         lambda: [sum(f.stat().st_size for f in WARM.glob("*-tiny/*.*")) / 1e6],
     ),
