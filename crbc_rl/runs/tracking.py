@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 FILE = "tracking.json"
 """The file of a run with its id in the tracker, and the last update that it got."""
-NAME = "wandb"
+PACKAGE = "wandb"
 """The tracker's package, and what `FILE` names its last update."""
 PROJECT = "crbc"
 """The project of all runs, where WANDB_PROJECT names no other."""
@@ -74,12 +74,12 @@ class Tracker(Board):
 
     def _send(self, update: int, scalars: Mapping[str, float]) -> None:
         assert self._state is not None
-        if update <= self._state.get(NAME, -1):
+        if update <= self._state.get(PACKAGE, -1):
             return
         if self._board is None:
             name = self._state.setdefault("id", token_hex(4))
             self._board = Wandb(self._folder, name, self._group, self._settings)
-        self._state[NAME] = update
+        self._state[PACKAGE] = update
         replace_file(self._folder / FILE, json.dumps(self._state).encode() + b"\n")
         self._board.write(update, {tag: value for tag, value in scalars.items() if math.isfinite(value)})
 
@@ -92,7 +92,7 @@ class Tracker(Board):
             if not self._failed:
                 reason = " ".join(str(error).split())[:300] or type(error).__name__
                 after = "metrics.jsonl has every figure, and --resume sends those that are missing"
-                log.warning("%s failed, and the run goes on without it: %s (%s)", NAME, reason, after)
+                log.warning("%s failed, and the run goes on without it: %s (%s)", PACKAGE, reason, after)
             self._failed = True
 
 
@@ -113,7 +113,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 def _own_faults() -> tuple[type[Exception], ...]:
     """The tracker's own errors, which derive from `Exception` alone."""
-    if not version(NAME):
+    if not version(PACKAGE):
         return ()
     import wandb
 
