@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crbc_lab.studies.learning.agents import Agents, Tables
 from crbc_lab.studies.learning.processes import Processes
@@ -57,6 +58,13 @@ SKILL = {"house": 0.5, "distractors": 0.5, "shop": 0.2, "sokoban-h50": 0.1} | di
 
 def tables(make: Maker, skill: float, draws: Draws, generators: Generators) -> Tables:
     """Tables that begin as the behaviour "soft`skill`" without its noise."""
+    return Tables(*_begun(make, skill, draws), generators)
+
+
+@lru_cache(maxsize=2)
+def _begun(make: Maker, skill: float, draws: Draws) -> tuple[Processes, NDArray[np.float64]]:
+    """The processes and the first logits, kept since building them takes longer than a training: the instances that
+    rates are chosen on, and those that results are of."""
     each = [make(draws.seed, index) for index in range(draws.count)]
     processes = Processes.of(each)
     logits = np.zeros((processes.num_anchors, processes.num_actions))
@@ -64,7 +72,7 @@ def tables(make: Maker, skill: float, draws: Draws, generators: Generators) -> T
     for mdp in each:
         logits[first : first + mdp.num_anchors, : mdp.num_actions] = preferences(mdp, skill)
         first += mdp.num_anchors
-    return Tables(processes, logits, generators)
+    return processes, logits
 
 
 def longer(make: Maker, seed: int, index: int) -> TabularMDP:

@@ -250,6 +250,14 @@ def test_seeds_of_another_thousand_have_other_instances() -> None:
     assert len({one.probability.tobytes() for one in (first, other, chosen_on)}) == 3
 
 
+def test_instances_are_built_once_and_a_training_leaves_no_mark_on_them() -> None:
+    first = agents("lucky", 0)
+    learned = train(first, Estimator("crbc", "crbc", {}), 1.0, Budget(updates=2))
+    again = agents("lucky", 0)
+    assert again.processes is first.processes and not np.array_equal(again.logits, first.logits)
+    assert np.array_equal(train(again, Estimator("crbc", "crbc", {}), 1.0, Budget(updates=2)), learned)
+
+
 def test_tables_compare_by_seed_and_instance_and_correct_for_all_that_is_compared(tmp_path: Path) -> None:
     results = study.run(GRID, tmp_path)
     found = tables.table(results)
