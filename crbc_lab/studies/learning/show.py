@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -16,32 +17,25 @@ from crbc_rl import credit
 
 
 def show(results: Sequence[Result], grid: Grid, picture: Path, console: Console) -> None:
-    found = tables.table(results)
+    found, say = tables.table(results), partial(console.print, highlight=False, soft_wrap=True)
     for setting, rows in found.items():
         start = f"{100 * rows[0].result.curve[0].mean():.1f} % at the start"
-        console.print(
-            f"\n[bold]{setting}[/]: {SETTINGS[setting].description}; {start}", highlight=False, soft_wrap=True
-        )
+        say(f"\n[bold]{setting}[/]: {SETTINGS[setting].description}; {start}")
         console.print(_printed(tables.HEADS, tables.lines(rows)))
         rates = [f"{rate:g}" for rate in rows[0].result.rates]
         console.print(_printed(("area by rate", *rates, "works"), tables.by_rate(rows)))
     rollouts = grid.budget.updates * grid.budget.group_size
-    console.print(
+    say(
         f"Success is exact. A training has {grid.budget.updates} updates with a group of {grid.budget.group_size}: "
         f"{rollouts:,} rollouts of each instance, or of 16 rooms an update. The area is the mean success over it. "
         f"Intervals are joint over {len(grid.seeds)} seeds and the instances. The rate is the best of those on other "
-        "instances, and it works where the area, on these, is 95 % of the best. * is separated.",
-        highlight=False,
-        soft_wrap=True,
+        "instances, and it works where the area, on these, is 95 % of the best. * is separated."
     )
-    for what, left in (("settings", set(SETTINGS) - set(grid.settings)), ("methods", _methods_left(grid))):
+    methods = {*credit.METHODS, *BOUNDS} - {estimator.name for estimator in grid.estimators}
+    for what, left in (("settings", {*SETTINGS} - {*grid.settings}), ("methods", methods)):
         if left:
-            console.print(f"left out, {what}: {', '.join(sorted(left))}", highlight=False, soft_wrap=True)
+            say(f"left out, {what}: {', '.join(sorted(left))}")
     tables.draw(found, picture)
-
-
-def _methods_left(grid: Grid) -> set[str]:
-    return {*credit.METHODS, *BOUNDS} - {estimator.name for estimator in grid.estimators}
 
 
 def _printed(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Printed:
