@@ -31,18 +31,22 @@ def trusting(closed: Estimator) -> Estimator:
     """The estimator `closed`, whose step term is a closure's, with the further option `trust`.
 
     Where the slope fails (`Slope.fails`), the step term is each visit's own discounted return, normalised among those
-    of its anchor as GiGPO does, with `closed`'s beta and weights. docs/credit/hidden_state.md has the derivation.
+    of its anchor as GiGPO does, with `closed`'s beta and GiGPO's weight: 1, or `w_step` where that is less.
+    docs/credit/hidden_state.md has the derivation.
     """
     closure_term = closed.step_term
     assert closure_term is not None
 
-    def step_term(process: EmpiricalProcess, earned: Earned, *, trust: Trust = None, **options: Any) -> Floats:
+    def step_term(
+        process: EmpiricalProcess, earned: Earned, *, trust: Trust = None, w_step: float = 1.0, **options: Any
+    ) -> Floats:
         if trust is not None:
             if trust != "slope" and not isinstance(trust, Slope):
                 raise CreditError(f'trust must be None, "slope" or a Slope of the updates before; got {trust!r}')
             before = NO_SLOPE if trust == "slope" else trust
             if pooled(before, process, {**options, "reward": earned.reward}).fails:
-                return own_returns(process, earned, options["beta"], options["invalid_cost"])
+                returns = own_returns(process, earned, options["beta"], options["invalid_cost"])
+                return returns / max(w_step, 1.0)  # which the joint multiplies by w_step
         return closure_term(process, earned, **options)
 
     known = closed.options

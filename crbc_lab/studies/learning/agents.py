@@ -92,13 +92,9 @@ class Tables:
         return np.stack([self.processes.success(self.policy(run)) for run in range(len(self.generators))])
 
     def _chances(self, run: Ints, state: Ints) -> Floats:
-        with torch.no_grad():
-            chances: Floats = self._logprobs(torch.from_numpy(run), torch.from_numpy(state)).exp().numpy()
-        return chances
-
-    def _logprobs(self, run: Tensor, state: Tensor) -> Tensor:
         logits = self.logits[run, self._anchor[state]].masked_fill(~self._admissible[state], -torch.inf)
-        return logits.log_softmax(dim=1)
+        chances: Floats = logits.log_softmax(dim=1).exp().numpy()
+        return chances
 
 
 class Networks:

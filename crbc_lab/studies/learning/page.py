@@ -22,6 +22,7 @@ from crbc_lab.studies.learning.study import left, place, planned, read
 from crbc_rl.errors import ConfigError
 
 MARK = re.compile(r"<!-- learning: (settings|differences|picture) ([\w/ -]+?) -->\n.*?<!-- end -->", re.DOTALL)
+ACROSS = 5
 
 
 def rebuilt(text: str, results: Path, picture: Picture) -> str:
@@ -69,14 +70,15 @@ def _settings(found: tables.Table) -> str:
 
 
 def _differences(found: tables.Table) -> str:
-    """Settings go down and methods across, or the other way where there are more of these. Methods with options are
-    left out where others than CRBC have none."""
+    """Settings go down and methods across, or the other way where there are more of these. Of more than
+    `ACROSS` methods, those with options are left out where others than CRBC have none."""
     cells: dict[str, dict[str, str]] = {}
     for setting, rows in found.items():
         for name, _, area, _, difference, p in tables.lines(rows):
             cells.setdefault(name, {})[setting] = f"{difference or area}{'*' * p.endswith('*')}"
-    methods = [name for name in cells if "," not in name and name not in (CRBC, *tables.BOUNDS)]
-    methods = [CRBC, *sorted(methods or {*cells} - {CRBC})]
+    methods = sorted({*cells} - {CRBC, *tables.BOUNDS})
+    plain = [name for name in methods if "," not in name]
+    methods = [CRBC, *(plain if plain and len(methods) > ACROSS else methods)]
     if len(methods) > len(found):
         return _markdown(["", *found], [[name, *map(cells[name].get, found)] for name in methods])
     heads = ["", CRBC, *(f"{name} minus crbc" for name in methods[1:])]

@@ -194,12 +194,9 @@ def _place(one: Grid, folder: Path) -> Path:
 
 def left(grid: Grid, folder: Path) -> list[Grid]:
     """The parts that `folder` has no result of, each as a grid."""
-    return [one for part in grid.parts() if not _done(one := grid.one(*part), folder)]
-
-
-def _done(one: Grid, folder: Path) -> bool:
-    kept = _place(one, folder)
-    return kept.is_file() and read_json(kept).get("digest") == one.digest()
+    wanted = {_place(one, folder): one for one in (grid.one(*part) for part in grid.parts())}
+    kept = {place: read_json(place).get("digest") for place in wanted if place.is_file()}
+    return [one for place, one in wanted.items() if kept.get(place) != one.digest()]
 
 
 def read(kept: Path) -> Result:

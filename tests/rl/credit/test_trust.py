@@ -56,6 +56,17 @@ def test_where_anchors_hide_state_a_step_has_its_own_return() -> None:
     np.testing.assert_allclose(found, gigpo(process, **options), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize(("w_step", "weight"), [(5.0, 1.0), (1.0, 1.0), (0.5, 0.5), (0.0, 0.0)])
+def test_own_returns_have_gigpos_weight_or_the_steps_where_that_is_less(w_step: float, weight: float) -> None:
+    process = played("alfworld-observation", 2)
+    found = values(process, trust="slope", w_step=w_step)
+    np.testing.assert_allclose(found, weight * own_returns(process, _earned(process)), atol=1e-15)
+    plain = credit.estimator_of("crbc")(process, w_step=w_step)
+    joined = credit.estimator_of("crbc")(process, trust="slope", w_step=w_step)
+    closed = values(process, w_step=w_step)
+    np.testing.assert_allclose(joined - found, plain - closed, atol=1e-9, err_msg="the group's term stays")
+
+
 def test_a_slope_of_updates_before_decides_with_these_groups() -> None:
     markov, hidden = played("house"), played("alfworld-observation")
     distrust = pooled(NO_SLOPE, hidden, {})
