@@ -135,9 +135,9 @@ class Slope:
 
     @property
     def fails(self) -> bool:
-        """Whether the closure is not to be trusted: the slope and its error lie below `BOUND`. `hidden` asks for more,
-        since it warns people."""
-        return self.evidence > 1 and bool(sum(self._fit(0)) < BOUND)
+        """Whether the closure is not to be trusted: the mean of both slopes and its error lie below `BOUND`. `hidden`
+        asks for more, since it warns people."""
+        return self.evidence > 1 and (sum(self._fit(0)) + sum(self._fit(1))) / 2 < BOUND
 
     def _fit(self, row: int) -> tuple[float, float]:
         n, total = self.evidence, float(self.sums[2].sum())

@@ -18,7 +18,7 @@ from crbc_rl.credit.rewards import Earned, suffix_returns
 
 Floats = NDArray[np.float64]
 Trust = Slope | Literal["slope"] | None
-"""None: the closure always, as in the paper. "slope": while the slope of these groups allows it. A `Slope`: that of
+"""None: the closure always, as in the paper. "slope": while the slopes of these groups allow it. A `Slope`: that of
 the updates before, which is pooled with that of these groups."""
 
 
@@ -30,7 +30,7 @@ def pooled(before: Slope, process: EmpiricalProcess, options: Mapping[str, Any])
 def trusting(closed: Estimator) -> Estimator:
     """The estimator `closed`, whose step term is a closure's, with the further option `trust`.
 
-    Where the slope fails (`Slope.fails`), the step term is each visit's own discounted return, normalised among those
+    Where the slopes fail (`Slope.fails`), the step term is each visit's own discounted return, normalised among those
     of its anchor as GiGPO does, with `closed`'s beta and GiGPO's weight: 1, or `w_step` where that is less.
     docs/credit/hidden_state.md has the derivation.
     """

@@ -41,7 +41,7 @@ def test_without_trust_nothing_changes_and_trusted_anchors_change_nothing() -> N
 
 
 def test_where_anchors_hide_state_a_step_has_its_own_return() -> None:
-    process = played("alfworld-observation")
+    process = played("alfworld-observation", 16)
     assert calibration(process).fails
     found = values(process, trust="slope")
     rollouts = process.steps()[0]
@@ -58,7 +58,7 @@ def test_where_anchors_hide_state_a_step_has_its_own_return() -> None:
 
 @pytest.mark.parametrize(("w_step", "weight"), [(5.0, 1.0), (1.0, 1.0), (0.5, 0.5), (0.0, 0.0)])
 def test_own_returns_have_gigpos_weight_or_the_steps_where_that_is_less(w_step: float, weight: float) -> None:
-    process = played("alfworld-observation", 2)
+    process = played("alfworld-observation", 16)
     found = values(process, trust="slope", w_step=w_step)
     np.testing.assert_allclose(found, weight * own_returns(process, _earned(process)), atol=1e-15)
     plain = credit.estimator_of("crbc")(process, w_step=w_step)
@@ -68,21 +68,23 @@ def test_own_returns_have_gigpos_weight_or_the_steps_where_that_is_less(w_step: 
 
 
 def test_a_slope_of_updates_before_decides_with_these_groups() -> None:
-    markov, hidden = played("house"), played("alfworld-observation")
+    markov, hidden = played("house"), played("alfworld-observation", 16)
     distrust = pooled(NO_SLOPE, hidden, {})
     assert distrust.fails and not pooled(NO_SLOPE, markov, {}).fails
     few = EmpiricalProcess.from_interned(markov.steps()[0].select([0]))
     np.testing.assert_array_equal(values(few, trust=distrust), own_returns(few, _earned(few)))
     np.testing.assert_array_equal(values(few, trust=NO_SLOPE), values(few))
     later = pooled(pooled(NO_SLOPE, hidden, {"beta": 0.9}), markov, {"beta": 0.9})
-    assert later.sums.shape[1] == 64 + 64, "nothing is forgotten, and the older weighs less"
-    np.testing.assert_allclose(later.sums[:, :64], 0.8 * calibration(hidden, 0.9).sums)
+    assert later.sums.shape[1] == 128 + 64, "nothing is forgotten, and the older weighs less"
+    np.testing.assert_allclose(later.sums[:, :128], 0.8 * calibration(hidden, 0.9).sums)
 
 
 def test_one_group_decides_nothing() -> None:
     assert not Slope(np.array([[0.1], [0.1], [1.0]])).fails
     assert Slope(np.array([[0.1, 0.1], [0.1, 0.1], [1.0, 1.0]])).fails
     assert not Slope(np.array([[0.1, 1.7], [0.1, 1.7], [1.0, 1.0]])).fails, "its error is large"
+    assert not Slope(np.array([[0.9, 0.9], [1.1, 1.1], [1.0, 1.0]])).fails, "they err to either side"
+    assert Slope(np.array([[0.85, 0.85], [0.99, 0.99], [1.0, 1.0]])).fails
 
 
 def test_another_value_is_refused() -> None:
