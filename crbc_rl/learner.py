@@ -24,6 +24,7 @@ from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, KEEP, TrainConfig
 from crbc_rl.credit.estimator import Estimator
 from crbc_rl.credit.metrics import NO_SLOPE, Slope, calibration_metrics, credit_metrics, run_calibration
+from crbc_rl.credit.trust import MEMORY
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.engines import engine_of
@@ -125,7 +126,7 @@ class Learner:
         with self.clock.phase("figures"):
             self.slope = run_calibration(process, self.config.credit.method, self.credit_options)
             if self._trusts:
-                self.trusted = self.trusted.then(self.slope)
+                self.trusted = self.trusted.then(self.slope, MEMORY)
             return {
                 **rollout_metrics(batch, self.worker.kinds, self.actor.policy.eos),
                 **self.worker.read,

@@ -98,6 +98,8 @@ TINY = 1e-12
 """A sum of A^2 up to this is rounding: no action made a difference, as without a success."""
 BOUND, ENOUGH = 0.95, 32
 """Anchors hide state where a slope and its error lie below this, in at least so many groups."""
+TRUSTED, FEW = 0.97, 8
+"""A closure is not trusted where its mean slope and the error lie below this, in at least so many groups."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,9 +137,9 @@ class Slope:
 
     @property
     def fails(self) -> bool:
-        """Whether the closure is not to be trusted: the mean of both slopes and its error lie below `BOUND`. `hidden`
-        asks for more, since it warns people."""
-        return self.evidence > 1 and (sum(self._fit(0)) + sum(self._fit(1))) / 2 < BOUND
+        """Whether the closure is not to be trusted: the mean of both slopes and its error lie below `TRUSTED`.
+        `hidden` asks for more, since it warns people."""
+        return self.evidence >= FEW and (sum(self._fit(0)) + sum(self._fit(1))) / 2 < TRUSTED
 
     def _fit(self, row: int) -> tuple[float, float]:
         n, total = self.evidence, float(self.sums[2].sum())

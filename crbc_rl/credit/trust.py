@@ -20,11 +20,13 @@ Floats = NDArray[np.float64]
 Trust = Slope | Literal["slope"] | None
 """None: the closure always, as in the paper. "slope": while the slopes of these groups allow it. A `Slope`: that of
 the updates before, which is pooled with that of these groups."""
+MEMORY = 0.95
+"""What the slope of an update weighs beside that of the next."""
 
 
 def pooled(before: Slope, process: EmpiricalProcess, options: Mapping[str, Any]) -> Slope:
     """The slope of the updates `before` and of these groups, under CRBC's `options`: `trust` for the next update."""
-    return before.then(run_calibration(process, "crbc", options))
+    return before.then(run_calibration(process, "crbc", options), MEMORY)
 
 
 def trusting(closed: Estimator) -> Estimator:
@@ -49,16 +51,9 @@ def trusting(closed: Estimator) -> Estimator:
                 return returns / max(w_step, 1.0)  # which the joint multiplies by w_step
         return closure_term(process, earned, **options)
 
-    known = closed.options
-    made = Estimator(
-        closed.name,
-        step_term,
-        w_group=known["w_group"],
-        w_step=known["w_step"],
-        rewards=closed.rewards,
-        on_success=closed.on_success,
-        **{**closed.own, "trust": None},
-    )
+    weights = {name: closed.options[name] for name in ("w_group", "w_step")}
+    own = {**weights, **closed.own, "trust": None}
+    made = Estimator(closed.name, step_term, rewards=closed.rewards, on_success=closed.on_success, **own)
     made.takes_any = False  # `options` are those of `closed`
     return made
 

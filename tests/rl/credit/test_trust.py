@@ -14,7 +14,7 @@ from crbc_lab.studies.worlds.behaviours import behaviour
 from crbc_rl import credit
 from crbc_rl.credit.gigpo import gigpo
 from crbc_rl.credit.metrics import NO_SLOPE, Slope, calibration
-from crbc_rl.credit.trust import own_returns, pooled
+from crbc_rl.credit.trust import MEMORY, own_returns, pooled
 
 STEP = {"w_group": 0.0, "w_step": 1.0}
 
@@ -33,7 +33,7 @@ def values(process: EmpiricalProcess, **options: Any) -> Any:
 
 
 def test_without_trust_nothing_changes_and_trusted_anchors_change_nothing() -> None:
-    process = played("house")
+    process = played("sokoban-h20", 16)
     plain = values(process)
     assert not calibration(process).fails
     np.testing.assert_array_equal(values(process, trust=None), plain)
@@ -68,7 +68,7 @@ def test_own_returns_have_gigpos_weight_or_the_steps_where_that_is_less(w_step: 
 
 
 def test_a_slope_of_updates_before_decides_with_these_groups() -> None:
-    markov, hidden = played("house"), played("alfworld-observation", 16)
+    markov, hidden = played("sokoban-h20"), played("alfworld-observation", 16)
     distrust = pooled(NO_SLOPE, hidden, {})
     assert distrust.fails and not pooled(NO_SLOPE, markov, {}).fails
     few = EmpiricalProcess.from_interned(markov.steps()[0].select([0]))
@@ -76,15 +76,21 @@ def test_a_slope_of_updates_before_decides_with_these_groups() -> None:
     np.testing.assert_array_equal(values(few, trust=NO_SLOPE), values(few))
     later = pooled(pooled(NO_SLOPE, hidden, {"beta": 0.9}), markov, {"beta": 0.9})
     assert later.sums.shape[1] == 128 + 64, "nothing is forgotten, and the older weighs less"
-    np.testing.assert_allclose(later.sums[:, :128], 0.8 * calibration(hidden, 0.9).sums)
+    np.testing.assert_allclose(later.sums[:, :128], MEMORY * calibration(hidden, 0.9).sums)
 
 
-def test_one_group_decides_nothing() -> None:
-    assert not Slope(np.array([[0.1], [0.1], [1.0]])).fails
-    assert Slope(np.array([[0.1, 0.1], [0.1, 0.1], [1.0, 1.0]])).fails
-    assert not Slope(np.array([[0.1, 1.7], [0.1, 1.7], [1.0, 1.0]])).fails, "its error is large"
-    assert not Slope(np.array([[0.9, 0.9], [1.1, 1.1], [1.0, 1.0]])).fails, "they err to either side"
-    assert Slope(np.array([[0.85, 0.85], [0.99, 0.99], [1.0, 1.0]])).fails
+@pytest.mark.parametrize(
+    ("lower", "upper", "fails"),
+    [
+        pytest.param([0.1] * 8, [0.1] * 8, True, id="hidden"),
+        pytest.param([0.1] * 7, [0.1] * 7, False, id="few groups"),
+        pytest.param([0.9] * 8, [1.1] * 8, False, id="they err to either side"),
+        pytest.param([0.85] * 8, [0.99] * 8, True, id="their mean"),
+        pytest.param([0.1, 1.7] * 4, [0.1, 1.7] * 4, False, id="a large error"),
+    ],
+)
+def test_the_slopes_fail_by_their_mean_and_error(lower: list[float], upper: list[float], fails: bool) -> None:
+    assert Slope(np.array([lower, upper, [1.0] * len(lower)])).fails == fails
 
 
 def test_another_value_is_refused() -> None:
