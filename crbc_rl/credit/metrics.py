@@ -99,7 +99,7 @@ TINY = 1e-12
 BOUND, ENOUGH = 0.95, 32
 """Anchors hide state where a slope and its error lie below this, in at least so many groups."""
 TRUSTED, FEW = 0.97, 8
-"""A closure is not trusted where its mean slope and the error lie below this, in at least so many groups."""
+"""A closure is not trusted where its mean slope lies below this and three errors below 1, in so many groups."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,9 +137,9 @@ class Slope:
 
     @property
     def fails(self) -> bool:
-        """Whether the closure is not to be trusted: the mean of both slopes and its error lie below `TRUSTED`.
-        `hidden` asks for more, since it warns people."""
-        return self.evidence >= FEW and (sum(self._fit(0)) + sum(self._fit(1))) / 2 < TRUSTED
+        """Whether the closure is not to be trusted: the mean of both slopes lies below `TRUSTED` and surely below 1."""
+        slope, error = np.mean([self._fit(0), self._fit(1)], axis=0)
+        return self.evidence >= FEW and bool(slope < min(TRUSTED, 1.0 - 3.0 * error))
 
     def _fit(self, row: int) -> tuple[float, float]:
         n, total = self.evidence, float(self.sums[2].sum())

@@ -87,6 +87,7 @@ def test_a_slope_of_updates_before_decides_with_these_groups() -> None:
         pytest.param([0.9] * 8, [1.1] * 8, False, id="they err to either side"),
         pytest.param([0.85] * 8, [0.99] * 8, True, id="their mean"),
         pytest.param([0.1, 1.7] * 4, [0.1, 1.7] * 4, False, id="a large error"),
+        pytest.param([0.98] * 8, [0.98] * 8, False, id="little is hidden"),
     ],
 )
 def test_the_slopes_fail_by_their_mean_and_error(lower: list[float], upper: list[float], fails: bool) -> None:
