@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from learner_fixtures import fresh_policy, small, without_times
@@ -20,6 +21,8 @@ from safetensors.torch import save_file
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.files import WriteErrors
+from crbc_rl.credit.metrics import Slope
+from crbc_rl.credit.trust import MEMORY
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.transformers import TransformersPolicy
@@ -354,10 +357,12 @@ def test_a_full_disk_is_one_error_and_no_harm(model: Path, whole: Path, small_di
     assert same(run, whole)
 
 
-def test_the_slope_of_trusted_anchors_is_in_the_checkpoint(tmp_path: Path) -> None:
+def test_the_slope_of_trusted_anchors_is_in_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh_policy().save(tmp_path / "model")
     config = small(tmp_path / "model", updates=2, credit={"method": "crbc", "crbc": {"trust": "slope"}})
+    found = Slope(np.ones((3, config.rollout.num_groups)))
+    monkeypatch.setattr("crbc_rl.learner.run_calibration", lambda *given: found)
     Learner(config, Run.start(tmp_path / "run", config, resume=False)).train()
     again = Learner(config, Run.start(tmp_path / "run", config, resume=True))
-    assert again.trusted.sums.shape == (3, 2 * config.rollout.num_groups)
+    np.testing.assert_array_equal(again.trusted.sums, np.append(MEMORY * found.sums, found.sums, axis=1))
     again.close()
