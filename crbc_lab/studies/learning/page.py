@@ -22,7 +22,7 @@ from crbc_lab.studies.learning.study import left, place, planned, read
 from crbc_rl.errors import ConfigError
 
 MARK = re.compile(r"<!-- learning: (settings|differences|picture) ([\w/ -]+?) -->\n.*?<!-- end -->", re.DOTALL)
-ACROSS = 5
+ACROSS = 5  # methods that a table has room for beside CRBC
 
 
 def rebuilt(text: str, results: Path, picture: Picture) -> str:
