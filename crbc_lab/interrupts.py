@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM: the first ends a run with everything saved, the second ends it at once."""
+"""Ctrl-C and SIGTERM: the first ends a run with everything saved, the second ends it at once. Processes that a command
+starts end with it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -15,7 +18,6 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 CHILD = "CRBC_CELL"
 """The environment variable of a run that another process started, and whose standard input that process holds open."""
-
 
 PATIENT = "--shutdown-timeout=3600"
 """torchrun's option for the seconds that a stopped rank has to end its update and to save."""
@@ -43,6 +45,21 @@ def _wait_for_parent() -> None:
     while sys.stdin.buffer.raw.read(1):  # type: ignore[union-attr]  # a `BufferedReader` at run time
         pass
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def worker_pool(jobs: int) -> ProcessPoolExecutor:
+    """So many worker processes, which end at once when this one has, however it ended."""
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_watch_parent)
+
+
+def _watch_parent() -> None:
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 class Interrupts:

@@ -58,7 +58,6 @@ with NVLink 4 (900 GB/s) and NDR (400 Gb/s).
 benchmarks/paper_runtime.py). `eager`: the same benchmark states 39.68 tokens per second of Qwen2.5-1.5B with
 transformers, 25.2 ms for 28 layers, and as much for 7B."""
 
-
 CPU = "cpu"
 """The name of this machine's processor, whose rates are measured (`crbc_lab.plan.processor`)."""
 

@@ -12,9 +12,7 @@ step terms beside them.
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +24,7 @@ from scipy.stats import t as student
 from threadpoolctl import threadpool_limits
 
 from anchors import EmpiricalProcess
+from crbc_lab.interrupts import worker_pool
 from crbc_lab.studies import credit_metrics as metrics
 from crbc_lab.studies.credit_metrics import BY_GROUP, PARTS, Group
 from crbc_lab.studies.estimators import ORACLE, Estimator
@@ -113,8 +112,7 @@ def judge(
     with ExitStack() as stack:
         each: Iterator[list[WorldScores]] = map(work, parts)
         if jobs > 1:
-            pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
-            each = stack.enter_context(pool).map(work, parts)
+            each = stack.enter_context(worker_pool(jobs)).map(work, parts)
         for result in each:
             results.append(result)
             progress(len(results), len(parts))

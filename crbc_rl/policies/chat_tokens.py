@@ -15,7 +15,6 @@ from crbc_rl.policies.files import as_config_error, reason
 TAGS = ("<think>", "</think>", "<action>", "</action>")
 """The parts of a reply. Every prompt names them, and a tokenizer may have one token for each."""
 
-
 _EACH = re.compile("(.)", re.DOTALL)
 
 

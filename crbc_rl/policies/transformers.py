@@ -37,7 +37,6 @@ REACH = 6.0
 LOGITS_PER_CHUNK = 2**26
 """Logits whose log-probabilities are computed at a time. Each float32 tensor of that size takes 256 MiB."""
 
-
 END_OF_THOUGHT = f"\n{CLOSE_THINK}\n\n"
 """What is put behind a thought that is too long: Qwen3 and DeepSeek-R1 end theirs so."""
 

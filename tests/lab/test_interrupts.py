@@ -45,6 +45,36 @@ def test_the_first_signal_stops_and_the_second_ends(number: int) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # one more kills a process that cannot clean up
 
 
+POOL = """
+import os, time
+from crbc_lab.interrupts import worker_pool
+with worker_pool(1) as pool:
+    print(pool.submit(os.getpid).result(), flush=True)
+    pool.submit(time.sleep, 60).result()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_their_command(number: int) -> None:
+    with subprocess.Popen([sys.executable, "-c", POOL], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        process.send_signal(number)
+    until = time.monotonic() + 20  # of a task of 60 seconds
+    while running(worker):
+        assert time.monotonic() < until, "the worker goes on with its task"
+        time.sleep(0.05)
+
+
+def running(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{number}/stat")  # one that has ended, and that nobody has waited for, is there yet
+    return not (stat.is_file() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
 ASKED = "from crbc_lab.interrupts import hurried; print(hurried())"
 LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
 

@@ -53,8 +53,7 @@ def kept(folder: Path) -> tables.Table:
     stated = planned(folder)
     if stated is None or left(stated, folder):
         return {}
-    files = (place(folder, setting, one.name, stated.budget.alike) for setting, one in stated.parts())
-    return tables.table(list(map(read, files)))
+    return tables.table([read(place(one, folder)) for one in stated.parts()])
 
 
 def _settings(found: tables.Table) -> str:

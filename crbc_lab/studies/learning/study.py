@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field, fields
+from concurrent.futures import as_completed
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import yaml
 from numpy.typing import NDArray
 
 from crbc_envs.storage.files import read_json, replace_file
+from crbc_lab.interrupts import worker_pool
 from crbc_lab.studies.estimators import CRBC, ORACLE, Estimator
 from crbc_lab.studies.learning.settings import BLOCK, FEW, SETTINGS, Draws, Setting
 from crbc_lab.studies.learning.training import SHUFFLED, Budget, found, train
@@ -68,12 +69,10 @@ class Grid:
         told = json.dumps(asdict(self), sort_keys=True, default=str)
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
-    def parts(self) -> list[tuple[str, Estimator]]:
-        return [(setting, estimator) for setting in self.settings for estimator in self.estimators]
-
-    def one(self, setting: str, estimator: Estimator) -> Grid:
-        """The grid of one part, whose digest does not depend on the others."""
-        return Grid((estimator,), (setting,), self.seeds, self.instances, self.choosing, self.every_rate, self.budget)
+    def parts(self) -> list[Grid]:
+        """Each part as a grid, whose digest does not depend on the others."""
+        each = product(self.settings, self.estimators)
+        return [replace(self, estimators=(estimator,), settings=(setting,)) for setting, estimator in each]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,22 +121,21 @@ def named(text: str) -> Estimator:
 def run(grid: Grid, folder: Path, progress: Progress = lambda done, total: None, jobs: int = 1) -> list[Result]:
     """Train what `folder` lacks, and return all results in the grid's order."""
     check_plan(grid, folder)
-    _ = grid.block
-    wanted, todo = [grid.one(*part) for part in grid.parts()], left(grid, folder)
+    wanted, todo = grid.parts(), left(grid, folder)
     progress(len(wanted) - len(todo), len(wanted))
     for number, (one, told) in enumerate(_trained(todo, jobs), len(wanted) - len(todo) + 1):
-        kept = _place(one, folder)
+        kept = place(one, folder)
         kept.parent.mkdir(parents=True, exist_ok=True)
         replace_file(kept, (json.dumps({"digest": one.digest(), **told}) + "\n").encode())
         progress(number, len(wanted))
-    return [read(_place(one, folder)) for one in wanted]
+    return [read(place(one, folder)) for one in wanted]
 
 
 def _trained(todo: Sequence[Grid], jobs: int) -> Iterator[tuple[Grid, dict[str, Any]]]:
     if jobs == 1:
         yield from ((one, _part(one)) for one in todo)
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with worker_pool(jobs) as pool:
         under_way = {pool.submit(_part, one): one for one in todo}
         try:
             for done in as_completed(under_way):
@@ -182,19 +180,16 @@ def _success(
     return train(agents, estimator, rate, budget)
 
 
-def place(folder: Path, setting: str, estimator: str, alike: bool = False) -> Path:
-    """Where the result of an estimator in a setting is kept."""
-    name = "".join(letter if letter.isalnum() or letter in "_.=-" else "_" for letter in estimator)
-    return folder / ("alike" if alike else "own") / setting / f"{name}.json"
-
-
-def _place(one: Grid, folder: Path) -> Path:
-    return place(folder, one.settings[0], one.estimators[0].name, one.budget.alike)
+def place(part: Grid, folder: Path) -> Path:
+    """Where the result of a part is kept."""
+    (estimator,), (setting,) = part.estimators, part.settings
+    name = "".join(letter if letter.isalnum() or letter in "_.=-" else "_" for letter in estimator.name)
+    return folder / ("alike" if part.budget.alike else "own") / setting / f"{name}.json"
 
 
 def left(grid: Grid, folder: Path) -> list[Grid]:
     """The parts that `folder` has no result of, each as a grid."""
-    wanted = {_place(one, folder): one for one in (grid.one(*part) for part in grid.parts())}
+    wanted = {place(one, folder): one for one in grid.parts()}
     kept = {place: read_json(place).get("digest") for place in wanted if place.is_file()}
     return [one for place, one in wanted.items() if kept.get(place) != one.digest()]
 
@@ -212,7 +207,6 @@ PLAN = "plan.json"
 def write_plan(grid: Grid, folder: Path) -> Path:
     """State a grid beforehand. Raises `ConfigError` where another one is stated already."""
     check_plan(grid, folder)
-    _ = grid.block
     folder.mkdir(parents=True, exist_ok=True)
     stated = folder / PLAN
     told = {
@@ -235,25 +229,22 @@ def planned(folder: Path) -> Grid | None:
     try:
         told = read_json(stated)
         stated_as = {each.name: told[each.name] for each in fields(Grid)}
-        grid = Grid(
-            **stated_as
-            | {name: tuple(stated_as[name]) for name in ("settings", "seeds")}
-            | {"estimators": tuple(Estimator(**one) for one in told["estimators"]), "budget": Budget(**told["budget"])}
-        )
+        stated_as |= {name: tuple(stated_as[name]) for name in ("settings", "seeds")}
+        estimators = tuple(Estimator(**one) for one in told["estimators"])
+        grid = Grid(**stated_as | {"estimators": estimators, "budget": Budget(**told["budget"])})
         rates = {name: list(grid.rates(SETTINGS[name])) for name in grid.settings}
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{stated} is damaged ({error}): restore it, or choose another folder with --out") from error
     check_plan(grid, folder)
     if told["rates"] != rates:
-        raise ConfigError(
-            f"{stated} states other rates than those that are tried now: choose another folder with --out"
-        )
+        raise ConfigError(f"{stated} states other rates than are tried now: choose another folder with --out")
     return grid
 
 
 def check_plan(grid: Grid, folder: Path) -> None:
-    """Raises `ConfigError` where a plan of the folder says another grid: what was stated beforehand holds."""
-    stated = folder / PLAN
+    """Raises `ConfigError` where a plan of the folder says another grid: what was stated beforehand holds. Or where
+    seeds are of several blocks."""
+    _, stated = grid.block, folder / PLAN
     if stated.is_file() and (planned := read_json(stated)["digest"]) != grid.digest():
         raise ConfigError(
             f"{stated} states the grid {planned} beforehand, and this one is {grid.digest()}: run it as it is stated, "

@@ -345,7 +345,7 @@ def test_tables_are_of_all_that_a_plan_states(tmp_path: Path) -> None:
     study.run(GRID, tmp_path / "x")
     made = page.rebuilt(text, tmp_path, lambda *given: "").splitlines()
     assert made[:2] == ["a", "<!-- learning: differences x -->"] and "old" not in made and "b" in made
-    area = f"{100 * study.read(study.place(tmp_path / 'x', 'hub', 'crbc')).area:.1f}"
+    area = f"{100 * study.read(study.place(GRID.parts()[0], tmp_path / 'x')).area:.1f}"
     assert made[3] == "|  | crbc | grpo minus crbc |", "no row that bounds others"
     assert made[5].startswith(f"| hub | {area} | ")
     with pytest.raises(ConfigError, match="several folders have hub; name one"):
