@@ -67,7 +67,8 @@ class Runner:
         done, count = len(distinct) - len(waiting), len(distinct)
 
         def state() -> str:
-            now = [f"{name} at update {_update(child)}" for name, (child, _) in children.items() if child.running]
+            running = [(name, child.folder / "metrics.jsonl") for name, (child, _) in children.items() if child.running]
+            now = [f"{name} at update {int(last_record(path).get('update', 0))}" for name, path in running]
             return f"  {done} of {count} {what} finished; {', '.join(now)}"
 
         with Bars(self.console, state) as bars:
@@ -130,7 +131,3 @@ class Runner:
         assert kept is not None
         bars.print(f"{escape(name)}: {kept.start['success']:.1%} to {kept.end['success']:.1%} of the test tasks")
         return True
-
-
-def _update(child: ChildRun) -> int:
-    return int(last_record(child.folder / "metrics.jsonl").get("update", 0))

@@ -23,6 +23,7 @@ from crbc_rl.errors import ConfigError
 
 MARK = re.compile(r"<!-- learning: (settings|differences|picture) ([\w/ -]+?) -->\n.*?<!-- end -->", re.DOTALL)
 ACROSS = 5  # methods that a table has room for beside CRBC
+WIDE = 2 * ACROSS  # columns that a table has room for with intervals
 
 
 def rebuilt(text: str, results: Path, picture: Picture) -> str:
@@ -69,8 +70,8 @@ def _settings(found: tables.Table) -> str:
 
 
 def _differences(found: tables.Table) -> str:
-    """Settings go down and methods across, or the other way where there are more of these. Of more than
-    `ACROSS` methods, those with options are left out where others than CRBC have none."""
+    """Settings go down and methods across, or the other way where there are more of these. Of more than `ACROSS`
+    methods, those with options are left out where others than CRBC have none. Wide tables have no intervals."""
     cells: dict[str, dict[str, str]] = {}
     for setting, rows in found.items():
         for name, _, area, _, difference, p in tables.lines(rows):
@@ -80,8 +81,10 @@ def _differences(found: tables.Table) -> str:
     methods = [CRBC, *(plain if plain and len(methods) > ACROSS else methods)]
     if len(methods) > len(found):
         return _markdown(["", *found], [[name, *map(cells[name].get, found)] for name in methods])
-    heads = ["", CRBC, *(f"{name} minus crbc" for name in methods[1:])]
-    return _markdown(heads, [[setting, *(cells[name].get(setting) for name in methods)] for setting in found])
+    lines = [[setting, *(cells[name].get(setting) for name in methods)] for setting in found]
+    if len(methods) > WIDE:
+        return _markdown(["", *methods], [[re.sub(r" \(.*\)", "", cell or "") for cell in line] for line in lines])
+    return _markdown(["", CRBC, *(f"{name} minus crbc" for name in methods[1:])], lines)
 
 
 def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str | None]]) -> str:

@@ -337,7 +337,7 @@ def test_the_documents_have_what_the_kept_studies_make(name: str) -> None:
     assert all((path.with_suffix("") / f"{one}.png").is_file() for one in shown)
 
 
-def test_tables_are_of_all_that_a_plan_states(tmp_path: Path) -> None:
+def test_tables_are_of_all_that_a_plan_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "a\n<!-- learning: differences x -->\n<!-- end -->\nb\n<!-- learning: settings y -->\nold\n<!-- end -->\nc"
     empty = "a\n<!-- learning: differences x -->\nNot run yet.\n<!-- end -->\nb\n"
     assert page.rebuilt(text, tmp_path, lambda *given: "").startswith(empty), "and what stands between parts stays"
@@ -348,6 +348,10 @@ def test_tables_are_of_all_that_a_plan_states(tmp_path: Path) -> None:
     area = f"{100 * study.read(study.place(GRID.parts()[0], tmp_path / 'x')).area:.1f}"
     assert made[3] == "|  | crbc | grpo minus crbc |", "no row that bounds others"
     assert made[5].startswith(f"| hub | {area} | ")
+    monkeypatch.setattr(page, "WIDE", 1)
+    wide = page.rebuilt(text, tmp_path, lambda *given: "").splitlines()
+    assert wide[3] == "|  | crbc | grpo |" and " (" not in wide[5], "no intervals"
+    assert made[5].startswith(wide[5].removesuffix(" |"))
     with pytest.raises(ConfigError, match="several folders have hub; name one"):
         page.rebuilt(text.replace("differences x", "differences x x"), tmp_path, lambda *given: "")
     other = replace(GRID, instances=4)
