@@ -12,8 +12,8 @@ step terms beside them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -109,11 +109,8 @@ def judge(
     starts = range(0, settings.instances, PART)
     parts = [range(start, min(start + PART, settings.instances)) for start in starts]
     work, results = partial(_judge_part, world, tuple(estimators), settings), list[list[WorldScores]]()
-    with ExitStack() as stack:
-        each: Iterator[list[WorldScores]] = map(work, parts)
-        if jobs > 1:
-            each = stack.enter_context(worker_pool(jobs)).map(work, parts)
-        for result in each:
+    with worker_pool(jobs) if jobs > 1 else nullcontext() as pool:
+        for result in pool.map(work, parts) if pool else map(work, parts):
             results.append(result)
             progress(len(results), len(parts))
     return [_joined(of_size) for of_size in zip(*results, strict=True)]

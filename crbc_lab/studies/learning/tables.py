@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 
 WIDE = 0.95
 """A rate works where its area is this share of the estimator's best."""
+ABREAST = 8  # methods in a row of the figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,12 @@ def by_rate(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
 def draw(tables: Table, path: Path) -> None:
     """Effect sizes: in every setting, CRBC's area minus each method's, with its 95 % interval."""
     names = list(dict.fromkeys(row.result.estimator for rows in tables.values() for row in rows if row.beside))
-    figure = Figure(figsize=(2.2 + 1.9 * len(names), 1.6 + 0.34 * len(tables)), layout="constrained")
-    for ax, name in zip(np.atleast_1d(figure.subplots(1, len(names), sharey=True)), names, strict=True):
+    across, down = min(len(names), ABREAST), -(-len(names) // ABREAST)
+    figure = Figure(figsize=(2.2 + 1.9 * across, down * (1.6 + 0.34 * len(tables))), layout="constrained")
+    panels = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    for ax in panels[len(names) :]:
+        ax.remove()
+    for ax, name in zip(panels, names, strict=False):
         for height, rows in enumerate(tables.values()):
             for row in (row for row in rows if row.result.estimator == name and row.beside is not None):
                 assert row.beside is not None

@@ -28,8 +28,7 @@ def grids() -> dict[str, Grid]:
     options = tuple(map(named, (CRBC, *(f"{CRBC},{option}" for option in OPTIONS))))
     few = tuple(map(named, (CRBC, "gigpo", "graphgpo", "grpo")))
     every, ten = tuple(SETTINGS), tuple(SEEDS)[:10]
-    default = Budget()
-    rollouts = default.updates * default.group_size
+    rollouts = Budget().updates * Budget().group_size
     return {
         "methods": Grid(methods, every, tuple(SEEDS), instances=64),
         "options": Grid(options, FEW, ten),
