@@ -28,7 +28,7 @@ ALPHA, ALIKE, FEWEST = 0.05, 0.2, 5
 def read(folder: Path) -> Areas:
     """All results of a study's folder but those that bound the others."""
     found: Areas = {}
-    for path in sorted(folder.glob("own/*/*.json")):
+    for path in sorted(folder.glob("*/*/*.json")):
         told = json.loads(path.read_text())
         if told["estimator"] not in BOUNDS:
             found.setdefault(told["setting"], {})[told["estimator"]] = np.array(told["values"])
