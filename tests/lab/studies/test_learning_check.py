@@ -12,7 +12,7 @@ from crbc_lab.studies.learning.tables import table
 
 
 def kept(folder: str) -> list[Result]:
-    return [read(path) for path in sorted((ROOT / "results" / folder).glob("own/*/*.json"))]
+    return [read(path) for path in sorted((ROOT / "results" / folder).glob("*/*/*.json"))]
 
 
 @pytest.mark.parametrize(
