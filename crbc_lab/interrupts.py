@@ -1,5 +1,4 @@
-"""Ctrl-C and SIGTERM: the first ends a run with everything saved, the second ends it at once. Processes that a command
-starts end with it."""
+"""Ctrl-C and SIGTERM: the first saves and ends a run, the second ends it at once. What it has started ends with it."""
 
 from __future__ import annotations
 
@@ -49,14 +48,15 @@ def _wait_for_parent() -> None:
 
 def worker_pool(jobs: int) -> ProcessPoolExecutor:
     """So many worker processes, which end at once when this one has, however it ended."""
-    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_watch_parent)
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=end_with_parent)
 
 
-def _watch_parent() -> None:
-    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+def end_with_parent() -> None:
+    """Have this worker process end at once when the one that started it has."""
+    threading.Thread(target=_join_parent, name="parent", daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _join_parent() -> None:
     if (parent := parent_process()) is not None:
         parent.join()
         os._exit(1)

@@ -7,17 +7,16 @@ the same file skips the checks that came to their end, and repeats the others.
 from __future__ import annotations
 
 import gc
-import os
 import platform
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.gpu.record import Check, Figures, Machine, append, latest, read, record_of
+from crbc_lab.interrupts import end_with_parent
 
 
 def run(checks: Mapping[str, Check], machine: Machine, out: Path, again: Sequence[str] = ()) -> bool:
@@ -43,7 +42,7 @@ def run(checks: Mapping[str, Check], machine: Machine, out: Path, again: Sequenc
 
 def _work(checks: Mapping[str, Check], machine: Machine, out: Path) -> None:
     """The child: the checks in order, up to the first that raises."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()  # no second run may find this one still writing
     about = versions(machine)
     for name, check in checks.items():
         print(f"{name} ...", flush=True)
@@ -56,13 +55,6 @@ def _work(checks: Mapping[str, Check], machine: Machine, out: Path) -> None:
             said = f"{kind.__name__}: {error}"[:500] if kind else ""
             append(out, record_of(name, machine, found, time.perf_counter() - begun, said, **about))
         _free(machine)
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(1)  # no second run may find this one still writing
 
 
 def versions(machine: Machine) -> dict[str, object]:

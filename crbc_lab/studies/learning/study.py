@@ -242,9 +242,9 @@ def planned(folder: Path) -> Grid | None:
 
 
 def check_plan(grid: Grid, folder: Path) -> None:
-    """Raises `ConfigError` where a plan of the folder says another grid: what was stated beforehand holds. Or where
-    seeds are of several blocks."""
-    _, stated = grid.block, folder / PLAN
+    """Raises `ConfigError` for seeds of several blocks, and where the folder's plan states another grid: it holds."""
+    _ = grid.block
+    stated = folder / PLAN
     if stated.is_file() and (planned := read_json(stated)["digest"]) != grid.digest():
         raise ConfigError(
             f"{stated} states the grid {planned} beforehand, and this one is {grid.digest()}: run it as it is stated, "
