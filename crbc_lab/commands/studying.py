@@ -116,7 +116,6 @@ def credit_accuracy(
             by_size = study.judge(one, standard(), settings, progress, jobs or 1)
         credit_tables.print_world(by_size, one, settings, console)
         scores += by_size
-    credit_tables.print_plus(scores, settings, console)
     data = out / "credit_accuracy.json"
     credit_tables.write_json(scores, worlds, settings, data)
     print_written(console, data)
@@ -163,7 +162,6 @@ def learning(
     import os
 
     permit(allow_import)
-    from crbc_lab.studies.estimators import CRBC
     from crbc_lab.studies.learning import study, whole
     from crbc_lab.studies.learning.settings import FEW, SETTINGS
     from crbc_lab.studies.learning.training import Budget
@@ -172,13 +170,12 @@ def learning(
     for name in world:
         if name not in (*SETTINGS, ALL):
             raise ConfigError(f"--world {name}: there is no such setting{nearest(name, [*SETTINGS, ALL])}")
-    everything = (*credit.METHODS, *study.BOUNDS)
-    methods = everything if ALL in method else method or (*study.METHODS, *study.BOUNDS)
+    methods = (*(credit.METHODS if ALL in method else study.METHODS), *study.BOUNDS)
     chosen = any((world, method, seeds, instances, updates, every_rate, alike, group_size))
     if all and chosen:
         raise ConfigError("--all says what is run: leave the other options out")
     grid = (None if chosen else study.planned(out)) or study.Grid(
-        tuple(map(study.named, methods)),
+        tuple(map(study.named, dict.fromkeys(methods if ALL in method else method or methods))),
         tuple(SETTINGS) if ALL in world else world or FEW,
         seeds or tuple(range(10)),
         instances or 16,
@@ -186,17 +183,13 @@ def learning(
         budget=Budget(updates or 40, group_size or 8, alike),
     )
     grids = {out / name: one for name, one in whole.grids().items()} if all else {out: grid}
-    for one in grids.values():
-        if CRBC not in {estimator.name for estimator in one.estimators} or min(len(one.seeds), one.instances) < 2:
-            raise ConfigError(f"all are compared with {CRBC}, in two seeds and instances or more: ask for these too")
-        if one.budget.group_size < 2:
-            raise ConfigError(f"--group-size {one.budget.group_size}: a group has at least 2 rollouts; give 2 or more")
+    for folder, one in grids.items():
+        study.check(one, folder)
     if plan:
         print_written(console, *(study.write_plan(one, folder) for folder, one in grids.items()))
         return
     workers = jobs or os.cpu_count() or 1
     for folder, one in grids.items():
-        study.check_plan(one, folder)
         hours = whole.cpu_seconds({folder: one}) / 3600 / workers
         print_line(console, f"{folder}: about {hours:.1f} hours with {workers} workers")
     for folder, one in grids.items():

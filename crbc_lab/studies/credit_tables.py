@@ -14,8 +14,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from crbc_lab.studies.credit_accuracy import Settings, WorldScores, difference, estimate, mean
-from crbc_lab.studies.credit_metrics import BY_GROUP, METRICS
+from crbc_lab.studies.credit_accuracy import Settings, WorldScores, difference, estimate
+from crbc_lab.studies.credit_metrics import METRICS
 from crbc_lab.studies.estimators import CRBC, ORACLE, PLUS
 from crbc_lab.studies.worlds import World
 
@@ -32,11 +32,6 @@ PAIRED = ("rank", "sign", "cosine", "mean_cosine", "leakage")
 """The metrics in which estimators are compared, three a table."""
 
 
-def main_size(settings: Settings) -> int:
-    """The group size of the tables: 8 as in the paper, or the largest sampled."""
-    return 8 if 8 in settings.group_sizes else max(settings.group_sizes)
-
-
 def explain(console: Console) -> None:
     """Print what each metric is."""
     for metric, meaning in METRICS.items():
@@ -45,12 +40,13 @@ def explain(console: Console) -> None:
 
 def print_world(results: Sequence[WorldScores], world: World, settings: Settings, console: Console) -> None:
     """Print one world's `results`: every metric, the differences from CRBC, and means by group size."""
-    size = main_size(settings)
+    size = 8 if 8 in settings.group_sizes else max(settings.group_sizes)  # 8 as in the paper
     (result,) = (c for c in results if c.group_size == size)
     instances, behaviours = result.success.shape
+    played = ", ".join(f"{success:.2f}" for success in result.success.mean(axis=0))
     console.print(
         f"\n[bold]{world.name}[/]: {world.description}\n{instances} instances x {behaviours} behaviours "
-        f"({', '.join(result.behaviours)}; J {_several(result.success)}) x {settings.groups(size)} groups of {size}, "
+        f"({', '.join(result.behaviours)}; J {played}) x {settings.groups(size)} groups of {size}, "
         f"draws to {settings.draws}, seed {settings.seed}.\n{result.failed.mean():.0%} of the groups had no success; "
         "only mean_cosine and noise include them.",
         highlight=False,
@@ -68,34 +64,15 @@ def print_world(results: Sequence[WorldScores], world: World, settings: Settings
             console.print(_table(f"{metric} by group size", by_size, result.estimators))
 
 
-def print_plus(results: Sequence[WorldScores], settings: Settings, console: Console) -> None:
-    """Print what CRBC+ gains over CRBC in every world."""
-    here = [c for c in results if c.group_size == main_size(settings) and {CRBC, PLUS} <= set(c.estimators)]
-    for metrics in (PAIRED[:3], PAIRED[3:]) if here else ():
-        table = _empty(f"{PLUS} minus {CRBC}, G = {main_size(settings)}, ± 95 %", metrics)
-        for result in here:
-            place = result.estimators.index(PLUS)
-            table.add_row(result.world, *(_signed(*difference(result, metric, CRBC), place) for metric in metrics))
-        console.print(table)
-
-
-def _several(success: Floats) -> str:
-    """The mean J of each behaviour."""
-    return ", ".join(f"{value:.2f}" for value in success.mean(axis=0))
-
-
 def _table(title: str, estimates: dict[str, tuple[Floats, Floats]], estimators: Sequence[str]) -> Table:
     """One row per estimator. The last row bounds the half widths of each column's 95 % intervals."""
     table = _empty(title, list(estimates))
     for i, name in enumerate(estimators):
         row = (f"{middle[i]:.3f}" if np.isfinite(middle[i]) else "-" for middle, _ in estimates.values())
         table.add_row(name, *row, style="bold" if name in (CRBC, PLUS) else "", end_section=name == ORACLE)
-    table.add_row("95 % within", *(_largest(width) for _, width in estimates.values()), style="dim")
+    within = (f"±{np.nanmax(width):.3f}" if np.isfinite(width).any() else "-" for _, width in estimates.values())
+    table.add_row("95 % within", *within, style="dim")
     return table
-
-
-def _largest(width: Floats) -> str:
-    return f"±{np.nanmax(width):.3f}" if np.isfinite(width).any() else "-"
 
 
 def _differences(result: WorldScores, metrics: Sequence[str]) -> Table:
@@ -146,13 +123,6 @@ def _numbers(result: WorldScores) -> dict[str, Any]:
         "behaviours": dict(zip(result.behaviours, map(_plain, result.success.mean(axis=0)), strict=True)),
         "groups_without_success": _plain(result.failed.mean()),
         "scores": _by_name(result, {metric: estimate(result, metric) for metric in METRICS}),
-        "by_behaviour": {
-            behaviour: {
-                name: {metric: _plain(mean(result.scores[metric][:, b, e], axis=0)) for metric in BY_GROUP}
-                for e, name in enumerate(result.estimators)
-            }
-            for b, behaviour in enumerate(result.behaviours)
-        },
     }
     if CRBC in result.estimators:
         numbers["minus_crbc"] = _by_name(result, {metric: difference(result, metric, CRBC) for metric in METRICS})

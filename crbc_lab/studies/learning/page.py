@@ -2,6 +2,7 @@
 
 <!-- learning: settings FOLDER -->         a table of every method for each setting
 <!-- learning: differences FOLDER ... -->  what each method has less or more than CRBC in every setting
+<!-- learning: ends FOLDER ... -->         the same of success at the end, which is not tested
 <!-- learning: picture FOLDER -->          the same as effect sizes
 what is between them is made anew
 <!-- end -->
@@ -10,7 +11,7 @@ what is between them is made anew
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from crbc_lab.studies.learning.settings import SETTINGS
 from crbc_lab.studies.learning.study import left, place, planned, read
 from crbc_rl.errors import ConfigError
 
-MARK = re.compile(r"<!-- learning: (settings|differences|picture) ([\w/ -]+?) -->\n.*?<!-- end -->", re.DOTALL)
+MARK = re.compile(r"<!-- learning: (settings|differences|ends|picture) ([\w/ -]+?) -->\n.*?<!-- end -->", re.DOTALL)
 ACROSS = 5  # methods that a table has room for beside CRBC
 WIDE = 2 * ACROSS  # columns that a table has room for with intervals
 
@@ -43,7 +44,7 @@ def rebuilt(text: str, results: Path, picture: Picture) -> str:
         elif form == "picture":
             made = picture(names, "CRBC's area minus that of each method, by setting", partial(tables.draw, found))
         else:
-            made = _settings(found) if form == "settings" else _differences(found)
+            made = _settings(found) if form == "settings" else _differences(found, _ends if form == "ends" else _areas)
         return f"<!-- learning: {form} {names} -->\n{made}\n<!-- end -->"
 
     return MARK.sub(part, text)
@@ -69,13 +70,22 @@ def _settings(found: tables.Table) -> str:
     return "\n".join(parts)
 
 
-def _differences(found: tables.Table) -> str:
+def _areas(rows: Sequence[tables.Row]) -> dict[str, str]:
+    return {line[0]: f"{line[4] or line[2]}{'*' * line[5].endswith('*')}" for line in tables.lines(rows)}
+
+
+def _ends(rows: Sequence[tables.Row]) -> dict[str, str]:
+    ends = {row.result.estimator: 100 * row.result.curve[-1].mean() for row in rows}
+    return {name: f"{end:.1f}" if name == CRBC else f"{end - ends[CRBC]:+.1f}" for name, end in ends.items()}
+
+
+def _differences(found: tables.Table, told: Callable[[Sequence[tables.Row]], dict[str, str]]) -> str:
     """Settings go down and methods across, or the other way where there are more of these. Of more than `ACROSS`
     methods, those with options are left out where others than CRBC have none. Wide tables have no intervals."""
     cells: dict[str, dict[str, str]] = {}
     for setting, rows in found.items():
-        for name, _, area, _, difference, p in tables.lines(rows):
-            cells.setdefault(name, {})[setting] = f"{difference or area}{'*' * p.endswith('*')}"
+        for name, cell in told(rows).items():
+            cells.setdefault(name, {})[setting] = cell
     methods = sorted({*cells} - {CRBC, *tables.BOUNDS})
     plain = [name for name in methods if "," not in name]
     methods = [CRBC, *(plain if plain and len(methods) > ACROSS else methods)]

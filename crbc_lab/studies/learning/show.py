@@ -24,10 +24,10 @@ def show(results: Sequence[Result], grid: Grid, picture: Path, console: Console)
         console.print(_printed(tables.HEADS, tables.lines(rows)))
         rates = [f"{rate:g}" for rate in rows[0].result.rates]
         console.print(_printed(("area by rate", *rates, "works"), tables.by_rate(rows)))
-    rollouts = grid.budget.updates * grid.budget.group_size
+    updates, size = grid.budget.updates, grid.budget.group_size
     say(
-        f"Success is exact. A training has {grid.budget.updates} updates with a group of {grid.budget.group_size}: "
-        f"{rollouts:,} rollouts of each instance, or of 16 rooms an update. The area is the mean success over it. "
+        f"Success is exact. A training has {updates} updates with a group of {size}: {updates * size:,} rollouts "
+        "of each instance, or of 16 rooms an update. The area is the mean success over it. "
         f"Intervals are joint over {len(grid.seeds)} seeds and the instances. The rate is the best of those on other "
         "instances, and it works where the area, on these, is 95 % of the best. * is separated."
     )

@@ -109,8 +109,10 @@ def named(text: str) -> Estimator:
         if not separator:
             raise ConfigError(f"--method {text}: {option!r} is no option=value")
         given[name] = yaml.safe_load(value)
+    if method in BOUNDS and given:
+        raise ConfigError(f"--method {text}: {method} has no options")
     if method in BOUNDS:
-        return Estimator(text, method, given)
+        return Estimator(text, method)
     try:
         credit.estimator_of(found(method)).check(given)
     except credit.CreditError as error:
@@ -155,9 +157,12 @@ def _part(grid: Grid) -> dict[str, Any]:
     draws = Draws(grid.block, chosen_on=True, count=grid.instances)
     rates, budget = grid.rates(setting), grid.budget
     others = range(first, first + grid.choosing)
-    choosing = [_success(setting, estimator, rate, draws, others, budget) for rate in rates]
     reporting = Draws(grid.block, chosen_on=False, count=grid.instances)
-    reported = [_success(setting, estimator, rate, reporting, grid.seeds, budget) for rate in rates]
+    try:
+        choosing = [_success(setting, estimator, rate, draws, others, budget) for rate in rates]
+        reported = [_success(setting, estimator, rate, reporting, grid.seeds, budget) for rate in rates]
+    except credit.CreditError as error:
+        raise ConfigError(f"--method {estimator.name}: {error}") from error
     chosen_on = np.stack([success.mean(axis=(0, 2)) for success in choosing])
     rate = int(chosen_on.mean(axis=1).argmax())
     return {
@@ -189,9 +194,31 @@ def place(part: Grid, folder: Path) -> Path:
 
 def left(grid: Grid, folder: Path) -> list[Grid]:
     """The parts that `folder` has no result of, each as a grid."""
-    wanted = {place(one, folder): one for one in grid.parts()}
-    kept = {place: read_json(place).get("digest") for place in wanted if place.is_file()}
-    return [one for place, one in wanted.items() if kept.get(place) != one.digest()]
+    wanted = ((one, place(one, folder)) for one in grid.parts())
+    return [one for one, kept in wanted if not kept.is_file() or _digest(kept) != one.digest()]
+
+
+def check(grid: Grid, folder: Path) -> None:
+    """Raises `ConfigError` for what cannot be compared, and where the folder's plan or results are of another grid:
+    these would be lost."""
+    names = {estimator.name for estimator in grid.estimators}
+    if CRBC not in names or names == {CRBC}:
+        raise ConfigError(f"all are compared with {CRBC}: ask for it and another, by --method")
+    if min(len(grid.seeds), grid.instances) < 2:
+        raise ConfigError("intervals need two seeds and instances or more, such as --seeds 0-4 --instances 8")
+    if grid.budget.group_size < 2:
+        raise ConfigError(f"--group-size {grid.budget.group_size}: a group has at least 2 rollouts; give 2 or more")
+    check_plan(grid, folder)
+    for kept in (place(one, folder) for one in left(grid, folder)):
+        if kept.is_file():
+            raise ConfigError(f"{kept} is of other seeds, instances or options: choose another --out, or delete it")
+
+
+def _digest(kept: Path) -> str:
+    try:
+        return str(read_json(kept)["digest"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{kept} is damaged ({error}): delete it, and run again") from error
 
 
 def read(kept: Path) -> Result:

@@ -138,15 +138,13 @@ def test_tables_and_json(cells, tmp_path: Path):
     console = Console(file=out, width=80)
     credit_tables.explain(console)
     credit_tables.print_world(cells, SOKOBAN, SMALL, console)
-    credit_tables.print_plus(cells, SMALL, console)
     said = out.getvalue()
-    assert "crbc K=0 step" in said and "crbc_plus minus crbc" in said and "…" not in said
+    assert "crbc K=0 step" in said and "…" not in said
     assert all(metric in said for metric in METRICS)
     credit_tables.write_json(cells, [SOKOBAN], SMALL, tmp_path / "s.json")
     sizes = json.loads((tmp_path / "s.json").read_text())["worlds"]["sokoban"]["by_group_size"]
     assert set(sizes) == {"4", "8"}
     assert sizes["8"]["scores"]["truth"]["rank"] == [1.0, 0.0] and sizes["8"]["minus_crbc"]["crbc"]["sign"] == [0, 0]
-    assert set(sizes["8"]["by_behaviour"]) == set(SMALL.played(SOKOBAN))
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -348,6 +348,9 @@ def test_tables_are_of_all_that_a_plan_states(tmp_path: Path, monkeypatch: pytes
     area = f"{100 * study.read(study.place(GRID.parts()[0], tmp_path / 'x')).area:.1f}"
     assert made[3] == "|  | crbc | grpo minus crbc |", "no row that bounds others"
     assert made[5].startswith(f"| hub | {area} | ")
+    crbc, grpo = (100 * study.read(study.place(part, tmp_path / "x")).curve[-1].mean() for part in GRID.parts()[:2])
+    ends = page.rebuilt(text.replace("differences", "ends"), tmp_path, lambda *given: "").splitlines()
+    assert ends[5] == f"| hub | {crbc:.1f} | {grpo - crbc:+.1f} |"
     monkeypatch.setattr(page, "WIDE", 1)
     wide = page.rebuilt(text, tmp_path, lambda *given: "").splitlines()
     assert wide[3] == "|  | crbc | grpo |" and " (" not in wide[5], "no intervals"
@@ -364,8 +367,9 @@ def test_tables_are_of_all_that_a_plan_states(tmp_path: Path, monkeypatch: pytes
     ("asked", "why"),
     [
         (["--method", "gigpo", "--method", "grpo"], "all are compared with crbc"),
-        (["--seeds", "0"], "in two seeds and instances or more"),
-        (["--instances", "1"], "in two seeds and instances or more"),
+        (["--seeds", "0"], "two seeds and instances or more, such as --seeds 0-4"),
+        (["--instances", "1"], "two seeds and instances or more"),
+        (["--method", "crbc", "--method", "crbc"], "all are compared with crbc: ask for it and another"),
         (["--group-size", "1"], "a group has at least 2 rollouts"),
     ],
 )
@@ -376,16 +380,29 @@ def test_what_cannot_be_compared_is_refused_before_it_is_trained(
     assert not any(tmp_path.iterdir())
 
 
+def test_results_of_other_seeds_are_not_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["study", "learning", "--world", "hub", "--method", "crbc", "--method", "grpo", "--out", str(tmp_path)]
+    study.run(GRID, tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
+    assert "is of other seeds, instances or options: choose another --out" in refusal(capsys, *asked, "--seeds", "0-2")
+    assert before and before == {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
+    (damaged := min(before)).write_text("{")
+    assert f"{damaged} is damaged (" in refusal(capsys, *asked)
+
+
 def test_an_estimator_has_options_or_is_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert study.named("crbc,depth=0,trust=slope").options == {"depth": 0, "trust": "slope"}
     for text, why in (
         ("crcb", "take one of crbc, "),
         ("crbc,depht=0", "has no option 'depht'; did you mean 'depth'"),
         ("crbc,depth", "'depth' is no option=value"),
+        ("truth,depth=2", "truth has no options"),
     ):
         with pytest.raises(ConfigError, match=why):
             study.named(text)
-    (tmp_path / "flat.py").write_text("def ones(process, by=1.0):\n    return [by] * len(process.steps()[1])\n")
+    (tmp_path / "flat.py").write_text(
+        "def ones(process, by=1.0):\n    return [by] * len(process.steps()[1])\n\ndef one(process):\n    return [1.0]\n"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CRBC_ALLOW_IMPORT", "1")
     own, runs = study.named("flat:ones,by=2"), agents("stop", 0)
@@ -393,6 +410,8 @@ def test_an_estimator_has_options_or_is_of_a_module(tmp_path: Path, monkeypatch:
     assert set(Credit(own, runs)(played)) == {2.0}
     grid = Grid((own,), ("stop",), (0,), instances=2, choosing=1, budget=Budget(1, 2))
     assert study.run(grid, tmp_path / "out", jobs=2)[0].estimator == "flat:ones,by=2"
+    with pytest.raises(ConfigError, match="--method flat:one: "):
+        study.run(replace(grid, estimators=(study.named("flat:one"),)), tmp_path / "out", jobs=2)
 
 
 def test_networks_begin_as_they_were_taught_and_differ_by_seed() -> None:

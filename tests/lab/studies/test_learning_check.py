@@ -17,7 +17,17 @@ def kept(folder: str) -> list[Result]:
 
 @pytest.mark.parametrize(
     "folder",
-    ["learning", "learning_hidden", "learning_all/methods", "learning_all/options", "learning_fresh", "learning_trust"],
+    [
+        "learning",
+        "learning_hidden",
+        "learning_all/methods",
+        "learning_all/options",
+        "learning_all/alike",
+        "learning_all/group-4",
+        "learning_all/group-16",
+        "learning_fresh",
+        "learning_trust",
+    ],
 )
 def test_the_verdicts_follow_from_the_files_alone(folder: str) -> None:
     theirs = learning_check.separated(learning_check.read(ROOT / "results" / folder))
