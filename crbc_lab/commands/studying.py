@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 OUT = Path("runs/studies")
 RESULTS = Path("results")
-ALL = "all"
-"""The name of all worlds together."""
+ALL = "all"  # the name of all worlds together
 
 
 def agent(

@@ -21,12 +21,11 @@ from crbc_lab.studies.worlds import World
 
 Floats = NDArray[np.float64]
 
-SHOWN = (
+SHOWN = (  # tables and their metrics
     ("Who is credited", ("rank", "sign", "zero", "leakage")),
     ("Where the policy is moved", ("cosine", "mean_cosine", "noise")),
     ("Repaired paths", ("bad", "repair", "repaired")),
 )
-"""The metrics of each table."""
 
 PAIRED = ("rank", "sign", "cosine", "mean_cosine", "leakage")
 """The metrics in which estimators are compared, three a table."""

@@ -41,8 +41,8 @@ class Agents(Protocol):
     def learn(self, played: Played, advantages: Floats, rate: float) -> None:
         """An update by the learner's clipped objective, with an advantage for each step (n,)."""
 
-    def policy(self, run: int) -> Floats:
-        """The chance of each action in each state of `processes`, (N, A)."""
+    def chances(self, run: Ints, state: Ints) -> Floats:
+        """The chance of each action in states of `processes` by the policies of runs, both (m,): (m, A)."""
 
     def success(self) -> Floats:
         """The exact success in each process that is tested, (S, I)."""
@@ -65,7 +65,7 @@ class Tables:
         self._tasks = np.tile(np.arange(len(processes.each)), (len(generators), 1))
 
     def play(self, group_size: int) -> Played:
-        return play(self.processes, self._tasks, group_size, self._chances, self.generators)
+        return play(self.processes, self._tasks, group_size, self.chances, self.generators)
 
     def learn(self, played: Played, advantages: Floats, rate: float) -> None:
         # Rows that no rollout came to keep their logits: only the others are read.
@@ -84,14 +84,12 @@ class Tables:
             logits = logits.detach() + rate * gradient
         table[seen] = logits
 
-    def policy(self, run: int) -> Floats:
-        everywhere = np.arange(len(self.processes))
-        return self._chances(np.full(len(everywhere), run), everywhere)
-
     def success(self) -> Floats:
-        return np.stack([self.processes.success(self.policy(run)) for run in range(len(self.generators))])
+        everywhere = np.arange(len(self.processes))
+        runs = (np.full(len(everywhere), run) for run in range(len(self.generators)))
+        return np.stack([self.processes.success(self.chances(run, everywhere)) for run in runs])
 
-    def _chances(self, run: Ints, state: Ints) -> Floats:
+    def chances(self, run: Ints, state: Ints) -> Floats:
         logits = self.logits[run, self._anchor[state]].masked_fill(~self._admissible[state], -torch.inf)
         chances: Floats = logits.log_softmax(dim=1).exp().numpy()
         return chances
@@ -119,7 +117,7 @@ class Networks:
     def play(self, group_size: int) -> Played:
         count = len(self.processes.each)
         tasks = np.stack([rng.integers(count, size=self._tasks) for rng in self.generators])
-        return play(self.processes, tasks, group_size, self._chances, self.generators)
+        return play(self.processes, tasks, group_size, self.chances, self.generators)
 
     def learn(self, played: Played, advantages: Floats, rate: float) -> None:
         for run, rng in enumerate(self.generators):
@@ -139,9 +137,6 @@ class Networks:
                 torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
                 optimizer.step()
 
-    def policy(self, run: int) -> Floats:
-        return self._everywhere(run, self._features)
-
     def success(self) -> Floats:
         processes, features = self._tested
         return np.stack([processes.success(self._everywhere(run, features)) for run in range(len(self.generators))])
@@ -155,7 +150,7 @@ class Networks:
             chances: Floats = self._networks[run](features).softmax(dim=1).double().numpy()
         return chances
 
-    def _chances(self, run: Ints, state: Ints) -> Floats:
+    def chances(self, run: Ints, state: Ints) -> Floats:
         """The runs come one after the other."""
         ends = np.searchsorted(run, np.arange(len(self.generators) + 1))
         parts = [

@@ -68,6 +68,11 @@ class Processes:
     def num_actions(self) -> int:
         return self.admissible.shape[1]
 
+    def beside(self, state: Ints) -> Ints:
+        """All states of the processes that these states are of."""
+        process = np.repeat(np.arange(len(self.each)), np.diff(np.append(self.start, len(self))))
+        return np.flatnonzero(np.isin(process, process[state]))
+
     def success(self, policy: Floats) -> Floats:
         """The exact success of a policy (N, A) in each process, (I,)."""
         for V in self._backwards(policy):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from crbc_envs.storage.files import read_json, replace_file
 from crbc_lab.interrupts import worker_pool
 from crbc_lab.studies.estimators import CRBC, ORACLE, Estimator
-from crbc_lab.studies.learning.settings import BLOCK, FEW, SETTINGS, Draws, Setting
+from crbc_lab.studies.learning.settings import BLOCK, FEW, SECONDS, SETTINGS, Draws, Setting
 from crbc_lab.studies.learning.training import SHUFFLED, Budget, found, train
 from crbc_rl import credit
 from crbc_rl.errors import ConfigError
@@ -121,9 +121,9 @@ def named(text: str) -> Estimator:
 
 
 def run(grid: Grid, folder: Path, progress: Progress = lambda done, total: None, jobs: int = 1) -> list[Result]:
-    """Train what `folder` lacks, and return all results in the grid's order."""
+    """Train what `folder` lacks, long parts first, and return all results in the grid's order."""
     check_plan(grid, folder)
-    wanted, todo = grid.parts(), left(grid, folder)
+    wanted, todo = grid.parts(), sorted(left(grid, folder), key=lambda one: -SECONDS[one.settings[0]])
     progress(len(wanted) - len(todo), len(wanted))
     for number, (one, told) in enumerate(_trained(todo, jobs), len(wanted) - len(todo) + 1):
         kept = place(one, folder)

@@ -87,12 +87,14 @@ class Credit:
 
 
 def truth(agents: Agents, played: Played) -> Floats:
-    """Q_t - V_t of each step under its run's own policy."""
-    found = np.empty(len(played.run))
+    """Q_t - V_t of each step under its run's own policy, of which only the processes that it played are asked."""
+    processes, found = agents.processes, np.empty(len(played.run))
     for run in range(len(agents.generators)):
         own = np.flatnonzero(played.run == run)
-        columns = (column[own] for column in (played.state, played.action, played.step))
-        found[own] = agents.processes.advantages(agents.policy(run), *columns)
+        states = processes.beside(played.state[own])
+        policy = np.zeros((len(processes), processes.num_actions))
+        policy[states] = agents.chances(np.full(len(states), run), states)
+        found[own] = processes.advantages(policy, played.state[own], played.action[own], played.step[own])
     return found
 
 

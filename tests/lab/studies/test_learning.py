@@ -51,6 +51,12 @@ def agents(name: str, *seeds: int, count: int = 2) -> Any:
     return SETTINGS[name].make(Draws(0, chosen_on=False, count=count), generators(*seeds))
 
 
+def policy_of(runs: Any, run: int) -> Any:
+    """The chance of each action in each state, (N, A)."""
+    everywhere = np.arange(len(runs.processes))
+    return runs.chances(np.full(len(everywhere), run), everywhere)
+
+
 @pytest.mark.parametrize("name", ["lucky", "shop", "alfworld-observation"])
 def test_success_and_advantages_are_those_of_each_process(name: str) -> None:
     each = [WORLDS[name].make(1, index) for index in range(3)]
@@ -85,12 +91,23 @@ def test_rollouts_follow_the_policy_and_the_process(name: str) -> None:
         assert (rollouts.group == np.repeat(np.arange(2), 300)).all()
         assert np.abs(rollouts.success.reshape(2, 300).mean(axis=1) - exact).max() < 4 * (0.25 / 300) ** 0.5
         assert (rollouts.length[rollouts.truncated] == processes.horizon).all()
-    policy = np.stack([runs.policy(run) for run in range(2)])
+    policy = np.stack([policy_of(runs, run) for run in range(2)])
     assert (policy[played.run, played.state, played.action] > 0).all()
     inner = np.flatnonzero(np.append(played.step[1:] == played.step[:-1] + 1, False))
     after = processes.successor[played.state[inner], played.action[inner]]
     likely = processes.probability[played.state[inner], played.action[inner]] > 0
     assert ((after == played.state[inner + 1][:, None]) & likely).any(axis=1).all()
+
+
+@pytest.mark.parametrize("name", ["slip", "board-weak"])
+def test_the_exact_advantage_asks_the_played_processes_alone(name: str) -> None:
+    runs = agents(name, 1, 2)
+    played = runs.play(2)
+    found = truth(runs, played)
+    for run in range(2):
+        own = played.run == run
+        columns = (column[own] for column in (played.state, played.action, played.step))
+        np.testing.assert_array_equal(found[own], runs.processes.advantages(policy_of(runs, run), *columns))
 
 
 def test_a_run_does_not_depend_on_those_beside_it() -> None:
@@ -108,7 +125,7 @@ def test_a_table_climbs_the_learners_objective() -> None:
     played = runs.play(8)
     advantages = np.random.default_rng(0).normal(size=len(played.run))
     expected = np.zeros(before.shape[1:])
-    policy = runs.policy(0)
+    policy = policy_of(runs, 0)
     for state, action, value in zip(played.state, played.action, advantages, strict=True):
         anchor = runs.processes.anchor[state]
         expected[anchor] -= value * policy[state] / 8
