@@ -3,6 +3,7 @@ no command names a study, a comparison of trained agents."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -158,8 +159,6 @@ def learning(
         jobs: worker processes; default by the cores. The results are the same.
         allow_import: run the module of an estimator of your own.
     """
-    import os
-
     permit(allow_import)
     from crbc_lab.studies.learning import study, whole
     from crbc_lab.studies.learning.settings import FEW, SETTINGS

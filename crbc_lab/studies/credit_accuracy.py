@@ -35,9 +35,6 @@ Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 Play = tuple[TabularMDP, Floats, Truth]
 
-DRAWS = {"choose": 0, "report": 1}
-"""Two sets of draws that share nothing: options are chosen on the one, and results reported on the other."""
-
 PART = 5
 """Instances that are computed together. Fixed, so that results do not depend on the number of processes."""
 
@@ -71,7 +68,7 @@ class Settings:
     @property
     def world_seed(self) -> int:
         """The seed that worlds are made with: even to choose, odd to report."""
-        return 2 * self.seed + DRAWS[self.draws]
+        return 2 * self.seed + (self.draws == "report")
 
 
 QUICK = Settings(instances=10, behaviours=2, rollouts=32)
@@ -106,8 +103,7 @@ def judge(
     `jobs` worker processes give the same results as one. They need estimators and worlds that can be sent to a process:
     functions of a module, not lambdas. `progress` is called with the parts done and the parts in all.
     """
-    starts = range(0, settings.instances, PART)
-    parts = [range(start, min(start + PART, settings.instances)) for start in starts]
+    parts = [range(first, min(first + PART, settings.instances)) for first in range(0, settings.instances, PART)]
     work, results = partial(_judge_part, world, tuple(estimators), settings), list[list[WorldScores]]()
     with worker_pool(jobs) if jobs > 1 else nullcontext() as pool:
         for result in pool.map(work, parts) if pool else map(work, parts):

@@ -109,7 +109,10 @@ class Networks:
     ) -> None:
         """All runs begin as `network`. `trained` and `tested` are processes and the features of their states, (N, D).
         `tasks` processes are drawn in an update."""
-        (self.processes, self._features), self._tested = trained, tested
+        (self.processes, self._features), (self._tested, features) = trained, tested
+        far = np.concatenate([process.distance for process in self._tested.each])
+        self._open = np.flatnonzero(far <= self._tested.horizon)  # in most states of boards no chance matters any more
+        self._seen = features[self._open]
         self.generators, self._tasks = generators, tasks
         self._networks = [deepcopy(network) for _ in generators]
         self._optimizers = [torch.optim.Adam(one.parameters()) for one in self._networks]
@@ -138,8 +141,10 @@ class Networks:
                 optimizer.step()
 
     def success(self) -> Floats:
-        processes, features = self._tested
-        return np.stack([processes.success(self._everywhere(run, features)) for run in range(len(self.generators))])
+        policies = np.zeros((len(self.generators), len(self._tested), self._tested.num_actions))
+        for run, policy in enumerate(policies):
+            policy[self._open] = self._everywhere(run, self._seen)
+        return np.stack([self._tested.success(policy) for policy in policies])
 
     def _taken(self, network: torch.nn.Module, states: Tensor, actions: Tensor) -> Tensor:
         logits: Tensor = network(self._features[states])

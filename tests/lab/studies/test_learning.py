@@ -99,6 +99,15 @@ def test_rollouts_follow_the_policy_and_the_process(name: str) -> None:
     assert ((after == played.state[inner + 1][:, None]) & likely).any(axis=1).all()
 
 
+def test_networks_are_asked_where_success_is_in_reach_alone() -> None:
+    runs = agents("board-weak", 1)
+    rooms = board.Rooms.of("test", board.BOXES, board.TESTED, board.HORIZON)
+    with torch.no_grad():
+        everywhere = runs._networks[0](rooms.features).softmax(dim=1).double().numpy()
+    np.testing.assert_array_equal(runs.success()[0], rooms.processes.success(everywhere))
+    assert 0 < len(runs._open) < len(rooms.processes)
+
+
 @pytest.mark.parametrize("name", ["slip", "board-weak"])
 def test_the_exact_advantage_asks_the_played_processes_alone(name: str) -> None:
     runs = agents(name, 1, 2)
