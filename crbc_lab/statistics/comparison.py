@@ -74,17 +74,8 @@ def compare(methods: Mapping[str, Outcomes], reference: str | Mapping[str, str])
         error, freedom = crossed_error(delta, between)
         floor = 2.0 ** (1 - delta.sums.size)  # of sign flips of all S x C cells; equal differences have no error at all
         p = max(p_value(delta.mean, error, freedom), floor)
-        comparisons.append(
-            Comparison(
-                name,
-                interval(delta.mean, error, freedom),
-                error,
-                freedom,
-                p,
-                p,
-                smallest_difference(error, freedom, ALPHA / len(reference)),
-            )
-        )
+        least = smallest_difference(error, freedom, ALPHA / len(reference))
+        comparisons.append(Comparison(name, interval(delta.mean, error, freedom), error, freedom, p, p, least))
     corrected = holm([one.p for one in comparisons])
     return [replace(one, corrected=float(p)) for one, p in zip(comparisons, corrected, strict=True)]
 

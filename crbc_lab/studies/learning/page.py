@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from crbc_lab.studies.comparison.document import UNFINISHED, Picture
 from crbc_lab.studies.estimators import CRBC
@@ -25,6 +26,7 @@ from crbc_rl.errors import ConfigError
 MARK = re.compile(r"<!-- learning: (settings|differences|ends|picture) ([\w/ -]+?) -->\n.*?<!-- end -->", re.DOTALL)
 ACROSS = 5  # methods that a table has room for beside CRBC
 WIDE = 2 * ACROSS  # columns that a table has room for with intervals
+SEEN = "to be seen"  # the difference that would be separated in four of five such studies, a method's median
 
 
 def rebuilt(text: str, results: Path, picture: Picture) -> str:
@@ -71,7 +73,9 @@ def _settings(found: tables.Table) -> str:
 
 
 def _areas(rows: Sequence[tables.Row]) -> dict[str, str]:
-    return {line[0]: f"{line[4] or line[2]}{'*' * line[5].endswith('*')}" for line in tables.lines(rows)}
+    cells = {line[0]: f"{line[4] or line[2]}{'*' * line[5].endswith('*')}" for line in tables.lines(rows)}
+    least = [row.beside.smallest for row in rows if row.counts and row.beside]
+    return cells | {SEEN: f"{100 * median(least):.1f}" if least else ""}
 
 
 def _ends(rows: Sequence[tables.Row]) -> dict[str, str]:
@@ -86,15 +90,17 @@ def _differences(found: tables.Table, told: Callable[[Sequence[tables.Row]], dic
     for setting, rows in found.items():
         for name, cell in told(rows).items():
             cells.setdefault(name, {})[setting] = cell
-    methods = sorted({*cells} - {CRBC, *tables.BOUNDS})
+    methods = sorted({*cells} - {CRBC, SEEN, *tables.BOUNDS})
     plain = [name for name in methods if "," not in name]
     methods = [CRBC, *(plain if plain and len(methods) > ACROSS else methods)]
+    last = [SEEN] if SEEN in cells else []
     if len(methods) > len(found):
-        return _markdown(["", *found], [[name, *map(cells[name].get, found)] for name in methods])
-    lines = [[setting, *(cells[name].get(setting) for name in methods)] for setting in found]
+        return _markdown(["", *found], [[name, *map(cells[name].get, found)] for name in methods + last])
+    lines = [[setting, *(cells[name].get(setting) for name in methods + last)] for setting in found]
     if len(methods) > WIDE:
-        return _markdown(["", *methods], [[re.sub(r" \(.*\)", "", cell or "") for cell in line] for line in lines])
-    return _markdown(["", CRBC, *(f"{name} minus crbc" for name in methods[1:])], lines)
+        lines = [[re.sub(r" \(.*\)", "", cell or "") for cell in line] for line in lines]
+        return _markdown(["", *methods, *last], lines)
+    return _markdown(["", CRBC, *(f"{name} minus crbc" for name in methods[1:]), *last], lines)
 
 
 def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str | None]]) -> str:

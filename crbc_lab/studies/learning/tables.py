@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from crbc_lab.statistics import Outcomes, compare, holm
-from crbc_lab.statistics.comparison import Comparison
+from crbc_lab.statistics import Outcomes, compare, holm, smallest_difference
+from crbc_lab.statistics.comparison import ALPHA, Comparison
 from crbc_lab.studies.estimators import CRBC
 from crbc_lab.studies.learning.study import BOUNDS, Result
 
@@ -57,7 +57,9 @@ def table(results: Sequence[Result]) -> Table:
                 beside |= {(setting, one.name): one for one in compared}
     family = [place for place in beside if place[1] not in BOUNDS]
     for place, p in zip(family, holm([beside[place].p for place in family]), strict=True):
-        beside[place] = replace(beside[place], corrected=float(p))
+        one = beside[place]
+        least = smallest_difference(one.error, one.freedom, ALPHA / len(family))
+        beside[place] = replace(one, corrected=float(p), smallest=least)
     rows: dict[str, list[Row]] = {}
     for result in results:
         rows.setdefault(result.setting, []).append(Row(result, beside.get((result.setting, result.estimator))))

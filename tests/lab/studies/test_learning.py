@@ -16,6 +16,7 @@ from refusals import refusal
 from crbc_envs.sokoban.panels import Level, SokobanPanel
 from crbc_envs.sokoban.rules import MOVES
 from crbc_lab import cli
+from crbc_lab.statistics import smallest_difference
 from crbc_lab.studies.estimators import Estimator
 from crbc_lab.studies.learning import board, page, study, tables, whole
 from crbc_lab.studies.learning.agents import EPOCHS, LOSS, Networks, Tables
@@ -372,15 +373,18 @@ def test_tables_are_of_all_that_a_plan_states(tmp_path: Path, monkeypatch: pytes
     made = page.rebuilt(text, tmp_path, lambda *given: "").splitlines()
     assert made[:2] == ["a", "<!-- learning: differences x -->"] and "old" not in made and "b" in made
     area = f"{100 * study.read(study.place(GRID.parts()[0], tmp_path / 'x')).area:.1f}"
-    assert made[3] == "|  | crbc | grpo minus crbc |", "no row that bounds others"
+    assert made[3] == "|  | crbc | grpo minus crbc | to be seen |", "no row that bounds others"
     assert made[5].startswith(f"| hub | {area} | ")
+    hub = {row.result.estimator: row.beside for row in page.kept(tmp_path / "x")["hub"]}["grpo"]
+    assert hub is not None and made[5].endswith(f" | {100 * hub.smallest:.1f} |")
+    assert hub.smallest == smallest_difference(hub.error, hub.freedom, 0.05 / 2), "the family: one method, two worlds"
     crbc, grpo = (100 * study.read(study.place(part, tmp_path / "x")).curve[-1].mean() for part in GRID.parts()[:2])
     ends = page.rebuilt(text.replace("differences", "ends"), tmp_path, lambda *given: "").splitlines()
     assert ends[5] == f"| hub | {crbc:.1f} | {grpo - crbc:+.1f} |"
     monkeypatch.setattr(page, "WIDE", 1)
     wide = page.rebuilt(text, tmp_path, lambda *given: "").splitlines()
-    assert wide[3] == "|  | crbc | grpo |" and " (" not in wide[5], "no intervals"
-    assert made[5].startswith(wide[5].removesuffix(" |"))
+    assert wide[3] == "|  | crbc | grpo | to be seen |" and " (" not in wide[5], "no intervals"
+    assert made[5].startswith(wide[5].rpartition(" | ")[0])
     with pytest.raises(ConfigError, match="several folders have hub; name one"):
         page.rebuilt(text.replace("differences x", "differences x x"), tmp_path, lambda *given: "")
     other = replace(GRID, instances=4)
