@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -141,17 +140,14 @@ def conformance_of(
         env = gymnasium.make(name, disable_env_checker=True, **kwargs)
     original = declared(env.unwrapped, "conformance")
     if original is None:
-        known = [spec.id for spec in gymnasium.registry.values() if _names_original(spec)]
+        ours = (spec for spec in gymnasium.registry.values() if spec.id.startswith("CRBC-"))
+        known = [spec.id for spec in ours if creator(spec).conformance]
         raise ConfigError(f"{env_id} names no original to compare with; these do: {', '.join(sorted(known))}")
     assert env.spec is not None
     given = {key: value for key, value in env.spec.kwargs.items() if key != "engine"}
     tasks = original.tasks if count is None else count
     outcomes = original.play(tasks, steps, seed, **given)
     return _compare(outcomes, tasks, f"{name} and {original.original}", original.compared, console)
-
-
-def _names_original(spec: EnvSpec) -> bool:
-    return spec.id.startswith("CRBC-") and bool(creator(spec).conformance)
 
 
 def _compare(played: Iterable[Outcome], total: int, title: str, compared: Sequence[str], console: Console) -> bool:

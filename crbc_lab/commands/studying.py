@@ -144,7 +144,8 @@ def learning(
     Args:
         out: folder for the results, a file for each estimator and setting, and for the figure. What its plan states is
             run where no option below says another study.
-        world: a setting, or all; eight worlds and one start of the network if none is given.
+        world: a setting, all of them, or a world of your own (module:attribute); eight worlds and one start of the
+            network if none is given.
         method: an estimator, also with options (crbc,depth=0) or of a module (module:attribute), or all; truth and
             shuffled bound the others. Six and these two if none is given.
         seeds: such as 0-9, the default; those of another thousand have other instances.
@@ -157,17 +158,16 @@ def learning(
             CRBC, one scale for all, and other group sizes. Says its hours first.
         plan: state in OUT/plan.json what would be run, and run nothing. Another study is then refused there.
         jobs: worker processes; default by the cores. The results are the same.
-        allow_import: run the module of an estimator of your own.
+        allow_import: run the module of an estimator or a world of your own.
     """
     permit(allow_import)
     from crbc_lab.studies.learning import study, whole
-    from crbc_lab.studies.learning.settings import FEW, SETTINGS
+    from crbc_lab.studies.learning.settings import FEW, SETTINGS, setting
     from crbc_lab.studies.learning.training import Budget
     from crbc_rl import credit
 
-    for name in world:
-        if name not in (*SETTINGS, ALL):
-            raise ConfigError(f"--world {name}: there is no such setting{nearest(name, [*SETTINGS, ALL])}")
+    for name in {*world} - {ALL}:
+        setting(name)
     methods = (*(credit.METHODS if ALL in method else study.METHODS), *study.BOUNDS)
     chosen = any((world, method, seeds, instances, updates, every_rate, alike, group_size))
     if all and chosen:

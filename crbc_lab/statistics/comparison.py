@@ -70,7 +70,7 @@ def compare(methods: Mapping[str, Outcomes], reference: str | Mapping[str, str])
     between = between_trainings(list(methods.values()))
     comparisons = []
     for name, other in reference.items():
-        delta = _difference(methods[name], methods[other])
+        delta = replace(methods[name], values=methods[name].values - methods[other].values)
         error, freedom = crossed_error(delta, between)
         floor = 2.0 ** (1 - delta.sums.size)  # of sign flips of all S x C cells; equal differences have no error at all
         p = max(p_value(delta.mean, error, freedom), floor)
@@ -150,8 +150,3 @@ def holm(p: ArrayLike) -> Floats:
     corrected = np.empty_like(given)
     corrected[order] = np.minimum(raised, 1.0)
     return corrected
-
-
-def _difference(method: Outcomes, reference: Outcomes) -> Outcomes:
-    """The differences of values as outcomes of their own."""
-    return replace(method, values=method.values - reference.values)

@@ -61,7 +61,7 @@ def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
             kept=tuple(own),
             start=float(np.mean([kept.start["success"] for kept in own])),
             success=estimate(outcomes[name]),
-            area=float(np.mean([_area(kept) for kept in own])),
+            area=float(np.mean([area(one.validation["update"], one.validation["success"]) for one in own])),
             reference=study.variants[reference[name]].label if name in reference else "",
             beside=beside.get(name),
         )
@@ -133,8 +133,9 @@ def fine_print(rows: Sequence[Row]) -> str:
     beside = [row.beside for row in rows if row.beside]
     chances = sorted(round(100 * power(0.05, one.error, one.freedom, ALPHA / len(beside))) for one in beside)
     found = " to ".join(map(str, dict.fromkeys((chances[0], chances[-1]))))
+    seeds = ", ".join(str(one.seed) for one in rows[0].kept)
     return (
-        f"{len(rows[0].kept)} seeds ({_seeds(rows[0].kept)}); {tasks} test tasks, {different} of them different, "
+        f"{len(rows[0].kept)} seeds ({seeds}); {tasks} test tasks, {different} of them different, "
         f"in {clusters} clusters (panel `{first.panel['name']}`); before training {100 * rows[0].start:.1f} %; "
         f"a training took {spent}, side by side with others. Five points would be found in {found} of 100 "
         f"such studies. Commits: {', '.join(commits)}."
@@ -177,16 +178,8 @@ def _finished(study: Study, scale: Scale, env: str, results: Path) -> Mapping[st
     return {name: finished[name] for name in names if name in finished}
 
 
-def _area(kept: Kept) -> float:
-    return area(kept.validation["update"], kept.validation["success"])
-
-
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _seeds(kept: Sequence[Kept]) -> str:
-    return ", ".join(str(one.seed) for one in kept)
 
 
 # ---- within the trainings of one method -----------------------------------------------------------

@@ -19,7 +19,7 @@ from statistics import median
 from crbc_lab.studies.comparison.document import UNFINISHED, Picture
 from crbc_lab.studies.estimators import CRBC
 from crbc_lab.studies.learning import tables
-from crbc_lab.studies.learning.settings import SETTINGS
+from crbc_lab.studies.learning.settings import setting
 from crbc_lab.studies.learning.study import left, place, planned, read
 from crbc_rl.errors import ConfigError
 
@@ -62,12 +62,12 @@ def kept(folder: Path) -> tables.Table:
 
 def _settings(found: tables.Table) -> str:
     parts = []
-    for setting, rows in found.items():
+    for name, rows in found.items():
         heads = [f"area at {rate:g}" for rate in rows[0].result.rates]
-        areas = {name: cells for name, *cells in tables.by_rate(rows)}
+        areas = {method: cells for method, *cells in tables.by_rate(rows)}
         table = [[*line, *areas[line[0]]] for line in tables.lines(rows)]
         start = f"{100 * rows[0].result.curve[0].mean():.1f} % at the start"
-        told = f"**{setting}**: {SETTINGS[setting].description}; {start}."
+        told = f"**{name}**: {setting(name).description}; {start}."
         parts.append(f"{told}\n{_markdown([*tables.HEADS, *heads, 'works'], table)}")
     return "\n".join(parts)
 
@@ -87,16 +87,16 @@ def _differences(found: tables.Table, told: Callable[[Sequence[tables.Row]], dic
     """Settings go down and methods across, or the other way where there are more of these. Of more than `ACROSS`
     methods, those with options are left out where others than CRBC have none. Wide tables have no intervals."""
     cells: dict[str, dict[str, str]] = {}
-    for setting, rows in found.items():
+    for world, rows in found.items():
         for name, cell in told(rows).items():
-            cells.setdefault(name, {})[setting] = cell
+            cells.setdefault(name, {})[world] = cell
     methods = sorted({*cells} - {CRBC, SEEN, *tables.BOUNDS})
     plain = [name for name in methods if "," not in name]
     methods = [CRBC, *(plain if plain and len(methods) > ACROSS else methods)]
     last = [SEEN] if SEEN in cells else []
     if len(methods) > len(found):
         return _markdown(["", *found], [[name, *map(cells[name].get, found)] for name in methods + last])
-    lines = [[setting, *(cells[name].get(setting) for name in methods + last)] for setting in found]
+    lines = [[world, *(cells[name].get(world) for name in methods + last)] for world in found]
     if len(methods) > WIDE:
         lines = [[re.sub(r" \(.*\)", "", cell or "") for cell in line] for line in lines]
         return _markdown(["", *methods, *last], lines)

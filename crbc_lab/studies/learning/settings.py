@@ -14,6 +14,8 @@ from crbc_lab.studies.learning.processes import Processes
 from crbc_lab.studies.mdp import TabularMDP
 from crbc_lab.studies.worlds import WORLDS, gamble, hidden, hub, search, sokoban
 from crbc_lab.studies.worlds.behaviours import preferences
+from crbc_rl.config.extensions import called_with, load
+from crbc_rl.errors import ConfigError, nearest
 
 Generators = Sequence[np.random.Generator]
 
@@ -110,16 +112,14 @@ SECONDS = {
 }
 """CPU seconds of CRBC in each with the default's 10 seeds, and 5 to choose the rate of three with."""
 
-SETTINGS: dict[str, Setting] = {
-    name: Setting(
-        name,
-        description,
-        partial(tables, partial(longer, make) if name in ROOMS else make, SKILL.get(name, MODERATE)),
-        rates=(0.1, 0.3, 1.0, 3.0, 10.0),
-        few=(0.3, 1.0, 3.0),
-    )
-    for name, (description, make) in MADE.items()
-} | {
+
+def of_worlds(name: str, description: str, make: Maker) -> Setting:
+    """Tables in the worlds of a function."""
+    agents = partial(tables, partial(longer, make) if name in ROOMS else make, SKILL.get(name, MODERATE))
+    return Setting(name, description, agents, rates=(0.1, 0.3, 1.0, 3.0, 10.0), few=(0.3, 1.0, 3.0))
+
+
+SETTINGS: dict[str, Setting] = {name: of_worlds(name, *made) for name, made in MADE.items()} | {
     name: Setting(
         name,
         f"a network on boards with three boxes, 30 steps, after {start[1]:,} steps of imitation with {start[0]}",
@@ -130,6 +130,19 @@ SETTINGS: dict[str, Setting] = {
     for name, start in STARTS.items()
 }
 """All settings by name."""
+
+
+def setting(name: str) -> Setting:
+    """One of `SETTINGS`, or tables in worlds of one's own: "module:attribute", a function of a seed and an index that
+    makes a `TabularMDP`. Raises `ConfigError` for neither."""
+    if ":" in name:
+        return of_worlds(name, "a world of your own", called_with(load(name, {}, "--world"), name, "seed", "index"))
+    if name not in SETTINGS:
+        raise ConfigError(
+            f"--world {name}: there is no such setting{nearest(name, SETTINGS)}; or give module:attribute"
+        )
+    return SETTINGS[name]
+
 
 FEW = ("sokoban-h20", "slip", "lucky", "house", "shop", "hub", "gamble", "alfworld-observation", "board")
 """The default: eight worlds, and one start of the network."""

@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from crbc_lab.studies.learning import tables
-from crbc_lab.studies.learning.settings import SETTINGS
+from crbc_lab.studies.learning.settings import SETTINGS, setting
 from crbc_lab.studies.learning.study import BOUNDS, Grid, Result
 from crbc_rl import credit
 
 
 def show(results: Sequence[Result], grid: Grid, picture: Path, console: Console) -> None:
     found, say = tables.table(results), partial(console.print, highlight=False, soft_wrap=True)
-    for setting, rows in found.items():
+    for name, rows in found.items():
         start = f"{100 * rows[0].result.curve[0].mean():.1f} % at the start"
-        say(f"\n[bold]{setting}[/]: {SETTINGS[setting].description}; {start}")
+        say(f"\n[bold]{name}[/]: {setting(name).description}; {start}")
         console.print(_printed(tables.HEADS, tables.lines(rows)))
         rates = [f"{rate:g}" for rate in rows[0].result.rates]
         console.print(_printed(("area by rate", *rates, "works"), tables.by_rate(rows)))

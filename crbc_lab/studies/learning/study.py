@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from crbc_envs.storage.files import read_json, replace_file
 from crbc_lab.interrupts import worker_pool
 from crbc_lab.studies.estimators import CRBC, ORACLE, Estimator
-from crbc_lab.studies.learning.settings import BLOCK, FEW, SECONDS, SETTINGS, Draws, Setting
+from crbc_lab.studies.learning.settings import BLOCK, FEW, SECONDS, Draws, Setting, setting
 from crbc_lab.studies.learning.training import SHUFFLED, Budget, found, train
 from crbc_rl import credit
 from crbc_rl.errors import ConfigError
@@ -123,7 +124,7 @@ def named(text: str) -> Estimator:
 def run(grid: Grid, folder: Path, progress: Progress = lambda done, total: None, jobs: int = 1) -> list[Result]:
     """Train what `folder` lacks, long parts first, and return all results in the grid's order."""
     check_plan(grid, folder)
-    wanted, todo = grid.parts(), sorted(left(grid, folder), key=lambda one: -SECONDS[one.settings[0]])
+    wanted, todo = grid.parts(), sorted(left(grid, folder), key=lambda one: -SECONDS.get(one.settings[0], 0))
     progress(len(wanted) - len(todo), len(wanted))
     for number, (one, told) in enumerate(_trained(todo, jobs), len(wanted) - len(todo) + 1):
         kept = place(one, folder)
@@ -152,15 +153,15 @@ def _part(grid: Grid) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     (estimator,), (name,) = grid.estimators, grid.settings
-    setting = SETTINGS[name]
+    agents = setting(name)
     first = BLOCK * grid.block + CHOOSING
     draws = Draws(grid.block, chosen_on=True, count=grid.instances)
-    rates, budget = grid.rates(setting), grid.budget
+    rates, budget = grid.rates(agents), grid.budget
     others = range(first, first + grid.choosing)
     reporting = Draws(grid.block, chosen_on=False, count=grid.instances)
     try:
-        choosing = [_success(setting, estimator, rate, draws, others, budget) for rate in rates]
-        reported = [_success(setting, estimator, rate, reporting, grid.seeds, budget) for rate in rates]
+        choosing = [_success(agents, estimator, rate, draws, others, budget) for rate in rates]
+        reported = [_success(agents, estimator, rate, reporting, grid.seeds, budget) for rate in rates]
     except credit.CreditError as error:
         raise ConfigError(f"--method {estimator.name}: {error}") from error
     chosen_on = np.stack([success.mean(axis=(0, 2)) for success in choosing])
@@ -187,9 +188,9 @@ def _success(
 
 def place(part: Grid, folder: Path) -> Path:
     """Where the result of a part is kept."""
-    (estimator,), (setting,) = part.estimators, part.settings
-    name = "".join(letter if letter.isalnum() or letter in "_.=-" else "_" for letter in estimator.name)
-    return folder / ("alike" if part.budget.alike else "own") / setting / f"{name}.json"
+    (estimator,), (world,) = part.estimators, part.settings
+    names = (re.sub(r"[^\w.=-]", "_", name) for name in (world, f"{estimator.name}.json"))
+    return folder.joinpath("alike" if part.budget.alike else "own", *names)
 
 
 def left(grid: Grid, folder: Path) -> list[Grid]:
@@ -241,7 +242,7 @@ def write_plan(grid: Grid, folder: Path) -> Path:
         "measure": "area: exact success, mean over the evaluations of a training, seeds and instances",
         "family": "every method in every setting against crbc, but for the two bounds; two-sided, Holm",
         "rate": "that of the largest area on other instances with other seeds",
-        "rates": {name: grid.rates(SETTINGS[name]) for name in grid.settings},
+        "rates": {name: grid.rates(setting(name)) for name in grid.settings},
         **asdict(grid),
     }
     replace_file(stated, (json.dumps(told, indent=1) + "\n").encode())
@@ -259,7 +260,7 @@ def planned(folder: Path) -> Grid | None:
         stated_as |= {name: tuple(stated_as[name]) for name in ("settings", "seeds")}
         estimators = tuple(Estimator(**one) for one in told["estimators"])
         grid = Grid(**stated_as | {"estimators": estimators, "budget": Budget(**told["budget"])})
-        rates = {name: list(grid.rates(SETTINGS[name])) for name in grid.settings}
+        rates = {name: list(grid.rates(setting(name))) for name in grid.settings}
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{stated} is damaged ({error}): restore it, or choose another folder with --out") from error
     check_plan(grid, folder)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from crbc_lab.studies.estimators import CRBC
-from crbc_lab.studies.learning.settings import FEW, SECONDS, SETTINGS, STARTS
+from crbc_lab.studies.learning.settings import FEW, SECONDS, SETTINGS, STARTS, setting
 from crbc_lab.studies.learning.study import BOUNDS, Grid, left, named
 from crbc_lab.studies.learning.training import Budget
 from crbc_rl import credit
@@ -48,5 +48,6 @@ def cpu_seconds(studies: Mapping[Path, Grid]) -> float:
         for one in left(grid, folder):
             (name,) = one.settings
             instances = 1.0 if name in STARTS else grid.instances / 16
-            total += SECONDS[name] * trainings * rollouts * instances * len(grid.rates(SETTINGS[name])) / 3
+            once = SECONDS.get(name, SECONDS["house"])
+            total += once * trainings * rollouts * instances * len(grid.rates(setting(name))) / 3
     return total

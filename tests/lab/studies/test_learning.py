@@ -410,6 +410,58 @@ def test_what_cannot_be_compared_is_refused_before_it_is_trained(
     assert not any(tmp_path.iterdir())
 
 
+OWN_WORLD = """
+from crbc_lab.studies.worlds.build import LOST, WON, table
+
+def corridor(seed, index):
+    def outcomes(place):
+        on = WON if place == 2 + index % 2 else place + 1
+        return {0: [(on, 1.0)], 1: [(LOST, 1.0)]}
+
+    return table(0, outcomes, horizon=6)
+
+def alone(seed):
+    return corridor(seed, 0)
+"""
+
+
+def test_a_world_of_ones_own_is_learned_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "halls.py").write_text(OWN_WORLD)
+    monkeypatch.chdir(tmp_path)
+    asked = [
+        "study",
+        "learning",
+        "--method",
+        "crbc",
+        "--method",
+        "grpo",
+        "--seeds",
+        "0-1",
+        "--instances",
+        "2",
+        "--world",
+    ]
+    few = ["--updates", "5", "--out", "out"]
+    assert "--allow-import" in refusal(capsys, *asked, "halls:corridor", *few)
+    monkeypatch.setenv("CRBC_ALLOW_IMPORT", "1")
+    assert "name a function of (seed, index)" in refusal(capsys, *asked, "halls:alone", *few)
+    assert "has no 'corridors'; did you mean 'corridor'" in refusal(capsys, *asked, "halls:corridors", *few)
+    assert "there is no such setting; did you mean 'hub'" in refusal(capsys, *asked, "hubb", *few)
+    assert not Path("out").exists()
+    cli.main([*asked, "halls:corridor", *few, "--plan"])
+    cli.main([*asked, "halls:corridor", *few, "--jobs", "2"])
+    kept = page.kept(tmp_path / "out")["halls:corridor"]
+    assert [row.result.estimator for row in kept] == ["crbc", "grpo"] and kept[0].result.curve[-1].mean() > 0.1
+    assert (
+        page.rebuilt("<!-- learning: settings out -->\n<!-- end -->", tmp_path, lambda *given: "").count(
+            "halls:corridor"
+        )
+        == 1
+    )
+
+
 def test_results_of_other_seeds_are_not_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["study", "learning", "--world", "hub", "--method", "crbc", "--method", "grpo", "--out", str(tmp_path)]
     study.run(GRID, tmp_path)
