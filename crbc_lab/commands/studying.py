@@ -166,7 +166,7 @@ def learning(
     from crbc_lab.studies.learning.training import Budget
     from crbc_rl import credit
 
-    for name in {*world} - {ALL}:
+    for name in (name for name in world if name != ALL):
         setting(name)
     methods = (*(credit.METHODS if ALL in method else study.METHODS), *study.BOUNDS)
     chosen = any((world, method, seeds, instances, updates, every_rate, alike, group_size))
@@ -174,7 +174,7 @@ def learning(
         raise ConfigError("--all says what is run: leave the other options out")
     grid = (None if chosen else study.planned(out)) or study.Grid(
         tuple(map(study.named, dict.fromkeys(methods if ALL in method else method or methods))),
-        tuple(SETTINGS) if ALL in world else world or FEW,
+        tuple(SETTINGS) if ALL in world else tuple(dict.fromkeys(world)) or FEW,
         seeds or tuple(range(10)),
         instances or 16,
         every_rate=every_rate,
