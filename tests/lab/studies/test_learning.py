@@ -410,6 +410,14 @@ def test_what_cannot_be_compared_is_refused_before_it_is_trained(
     assert not any(tmp_path.iterdir())
 
 
+def test_long_parts_are_trained_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, part = list[str](), study._part
+    monkeypatch.setattr(study, "_part", lambda one: trained.append(one.settings[0]) or part(one))
+    results = study.run(replace(GRID, settings=("stop", "hub")), tmp_path)
+    assert SECONDS["hub"] > SECONDS["stop"] and trained == ["hub"] * 3 + ["stop"] * 3
+    assert [result.setting for result in results] == ["stop"] * 3 + ["hub"] * 3, "in the order that was asked for"
+
+
 OWN_WORLD = """
 from crbc_lab.studies.worlds.build import LOST, WON, table
 
