@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtr
+from scipy.special import nctdtr, nctdtrinc, stdtr
 
 from crbc_lab.statistics.intervals import ALPHA, Estimate, Variance, crossed_error, interval, quantile
 from crbc_lab.statistics.outcomes import Floats, Outcomes, paired
@@ -122,19 +122,17 @@ def p_value(difference: float, error: float, freedom: float) -> float:
 def smallest_difference(error: float, freedom: float, alpha: float = ALPHA) -> float:
     """The smallest true difference that a paired design of this error would find, in the unit of the outcomes.
 
-        (t(1 - alpha / 2) + t(0.8)) error,        t(q) the quantile of Student's t with `freedom`
-
-    It is found with 80 % power by a two-sided test at `alpha`. `error` holds the variance between seeds and between
-    clusters that is in the data.
+    A two-sided test at `alpha` finds it with 80 % power. `error` holds the variance between seeds and between clusters
+    that is in the data. Of few trainings it is hardly known itself, so that difference / error has the noncentral t.
     """
-    return (quantile(1 - alpha / 2, freedom) + quantile(POWER, freedom)) * error
+    return float(nctdtrinc(freedom, 1 - POWER, quantile(1 - alpha / 2, freedom))) * error
 
 
 def power(difference: float, error: float, freedom: float, alpha: float = ALPHA) -> float:
     """How often a design of this error would find a true `difference`; 80 % for `smallest_difference`."""
     if error == 0:
         return float(difference != 0)
-    return float(stdtr(freedom, abs(difference) / error - quantile(1 - alpha / 2, freedom)))
+    return float(1 - nctdtr(freedom, abs(difference) / error, quantile(1 - alpha / 2, freedom)))
 
 
 def holm(p: ArrayLike) -> Floats:
