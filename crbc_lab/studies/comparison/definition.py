@@ -71,6 +71,8 @@ class Study(_Part):
     title: str
     asks: str
     """The question that it answers."""
+    power: str = ""
+    """What its plan says beforehand that it can find."""
     paper: list[str] = Field(default_factory=list)
     """Labels of the paper's tables and figures."""
     shows: Literal["comparison", "coverage", "runtime"] = "comparison"

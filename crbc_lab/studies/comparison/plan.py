@@ -15,7 +15,7 @@ from crbc_rl.errors import ConfigError
 
 def write_plan(study: Study, scale: Scale, results: Path) -> Path:
     """State all settings of a study. Raises `ConfigError` where a plan is stated already and differs, and where a
-    training that it would state is finished."""
+    training that it would state is finished, and no other plan stated it."""
     path, seeds, needed = _place(study.name, scale, results), {}, list[Training]()
     for env, setting in study.settings.get(scale, {}).items():
         seeds[env] = [setting.first_seed, setting.first_seed + setting.seeds - 1]
@@ -23,6 +23,7 @@ def write_plan(study: Study, scale: Scale, results: Path) -> Path:
     told = {
         "title": study.title,
         "asks": study.asks,
+        **({"power": study.power} if study.power else {}),
         "measure": "success of the last policy on the test tasks, an episode each",
         "family": f"the variants of a setting, each against {study.reference}; two-sided, Holm",
         "candidates": "chosen by the mean of the last two validations with one seed that is not of the table",
@@ -34,7 +35,8 @@ def write_plan(study: Study, scale: Scale, results: Path) -> Path:
         if read_json(path) != told:
             raise ConfigError(f"{path} states {study.name} already, otherwise: name a changed study otherwise")
         return path
-    if done := next((one for one in needed if find(one, results)), None):
+    stated = {digest for other in path.parent.glob("*.json") for digest in read_json(other)["trainings"].values()}
+    if done := next((one for one in needed if find(one, results) and one.with_seed(0).digest not in stated), None):
         raise ConfigError(f"{done.place} is finished in {results}: what is known already cannot be stated beforehand")
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, (json.dumps(told, indent=1) + "\n").encode())
