@@ -76,7 +76,7 @@ def test_the_plug_in_stands_on_the_environments_and_the_check_of_a_version():
 
 
 def test_credit_imports_no_environment_and_no_deep_learning():
-    allowed = {"anchors", "crbc_rl.credit", "numpy", "scipy", "threadpoolctl", *sys.stdlib_module_names}
+    allowed = {"anchors", "crbc_rl.credit", "numpy", "scipy", *sys.stdlib_module_names}
     for name, tree in under("crbc_rl/credit").items():
         for module in imported(tree):
             assert any(module == a or module.startswith(f"{a}.") for a in allowed), (name, module)

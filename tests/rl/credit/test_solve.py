@@ -10,7 +10,7 @@ from strategies import group, random_group
 from anchors import EmpiricalProcess, RolloutGroup, Sparse, TransitionCounts
 from benchmarks import systems
 from crbc_rl import credit
-from crbc_rl.credit import iterate, solve
+from crbc_rl.credit import solve
 
 BETAS = [1e-6, 0.5, 0.98, 0.999, 1.0]
 NEVER, ALWAYS = 10**9, -1
@@ -19,8 +19,6 @@ LONG = [
     systems.chain(5_000),
     systems.star(5_000),
     systems.tree(5_000),
-    systems.grid(5, 600),
-    systems.together([systems.grid(5, 600), systems.grid(10, 300)]),
 ]
 
 
@@ -50,7 +48,6 @@ def test_iterating_and_factorising_agree(monkeypatch, beta):
     dense = np.linalg.solve(np.eye(process.num_anchors) - beta * process.M.toarray(), process.b(beta))
     for wide in (NEVER, ALWAYS):
         monkeypatch.setattr(solve, "WIDE", wide)
-        monkeypatch.setattr(solve, "NARROW", 0)
         np.testing.assert_allclose(solved(system, beta), dense, rtol=0, atol=1e-12)
 
 
@@ -70,7 +67,7 @@ def test_iterating_and_factorising_agree(monkeypatch, beta):
 )
 def test_wide_blocks_are_iterated_and_equal_their_factorisation(monkeypatch, system, beta):
     found = solved(system, beta)
-    monkeypatch.setattr(solve, "iterate", None)
+    monkeypatch.setattr(solve, "_iterate", None)
     monkeypatch.setattr(solve, "WIDE", NEVER)
     atol = 1e-11 if beta < 1.0 else 1e-8  # what a residual of 1e-13 leaves where a walk takes 10,000 steps
     np.testing.assert_allclose(found, solved(system, beta), rtol=0, atol=atol)
@@ -99,9 +96,9 @@ def test_the_worst_cases_are_solved(make, beta):
 
 
 @pytest.mark.parametrize("beta", BETAS)
-@pytest.mark.parametrize("system", LONG, ids=["chain", "star", "tree", "strip", "strips"])
-def test_chains_stars_trees_and_strips_are_factorised_however_long(monkeypatch, system, beta):
-    monkeypatch.setattr(solve, "iterate", None)
+@pytest.mark.parametrize("system", LONG, ids=["chain", "star", "tree"])
+def test_chains_stars_and_trees_are_factorised_however_long(monkeypatch, system, beta):
+    monkeypatch.setattr(solve, "_iterate", None)
     V = solved(system, beta)
     assert 0.0 < V.max() <= beta * (1.0 + 1e-12)
 
@@ -115,7 +112,7 @@ def test_a_narrow_block_beside_a_wide_one_has_the_bits_it_has_alone(beta):
 
 
 def test_recorded_groups_are_factorised(monkeypatch):
-    monkeypatch.setattr(solve, "iterate", None)
+    monkeypatch.setattr(solve, "_iterate", None)
     for recorded in read():
         process = EmpiricalProcess.from_group(RolloutGroup([rollout.rollout() for rollout in recorded.rollouts]))
         credit.closure(process, beta=1.0)
@@ -126,8 +123,7 @@ def test_where_iterating_makes_no_progress_the_factorisation_takes_over(monkeypa
     monkeypatch.setattr(solve, "WIDE", NEVER)
     direct = solved(system, 0.98)
     monkeypatch.setattr(solve, "WIDE", ALWAYS)
-    monkeypatch.setattr(solve, "NARROW", 0)
-    monkeypatch.setattr(iterate, "_gmres", lambda _, residual, *rest: 0.1 * residual)
+    monkeypatch.setattr(solve, "gmres", lambda _, residual, **rest: (0.1 * residual, 0))
     np.testing.assert_allclose(solved(system, 0.98), direct, rtol=0, atol=1e-12)
 
 
@@ -145,7 +141,6 @@ def test_two_earning_anchors_do_not_stop_the_iteration(monkeypatch):
 @pytest.mark.parametrize("beta", [0.9, 1.0])
 def test_rewards_of_any_sign_and_size_are_solved(monkeypatch, beta, wide):
     monkeypatch.setattr(solve, "WIDE", wide)
-    monkeypatch.setattr(solve, "NARROW", 0)
     M, reached = systems.grid(12)
     b = np.random.default_rng(1).normal(scale=100.0, size=len(reached))
     dense = np.linalg.solve(np.eye(len(b)) - beta * M.toarray(), b)
@@ -155,7 +150,6 @@ def test_rewards_of_any_sign_and_size_are_solved(monkeypatch, beta, wide):
 @pytest.mark.parametrize("wide", [NEVER, ALWAYS], ids=["factorised", "iterated"])
 def test_an_anchor_on_a_chain_that_earns_keeps_what_it_earns(monkeypatch, wide):
     monkeypatch.setattr(solve, "WIDE", wide)
-    monkeypatch.setattr(solve, "NARROW", 0)
     system = from_edges([(0, 1, 1.0), (1, 2, 1.0), (3, 3, 1.0), (2, 0, 0.5)], 4)
     b = np.array([0.0, -2.0, 1.0, 3.0])
     V = solved(system, 0.5, b)
@@ -178,7 +172,6 @@ def test_a_chain_is_followed_to_its_end(beta):
 @pytest.mark.parametrize("loop", ["p", "pq", "pqr", "pqrstu"])
 def test_a_closed_chain_is_worth_nothing_below_one_and_refused_at_one(monkeypatch, loop, wide):
     monkeypatch.setattr(solve, "WIDE", wide)
-    monkeypatch.setattr(solve, "NARROW", 0)
     round_and_round = {(here, "a", there): 1 for here, there in zip(loop, loop[1:] + loop[0], strict=True)}
     counts = TransitionCounts({("z", "a", "p"): 1, ("z", "b", "<success>"): 1, **round_and_round})
     process = counts.process()
@@ -193,7 +186,6 @@ def test_a_closed_chain_is_worth_nothing_below_one_and_refused_at_one(monkeypatc
 @pytest.mark.parametrize("part", [(1, 2), (1, 2, 3)], ids=["exactly singular", "singular to rounding"])
 def test_a_closed_part_that_branches_is_worth_exactly_nothing(monkeypatch, part, beta, wide):
     monkeypatch.setattr(solve, "WIDE", wide)
-    monkeypatch.setattr(solve, "NARROW", 0)
     closed = [(i, j, 1 / len(part)) for i in part for j in part]
     system = from_edges([(0, 0, 0.25), (0, 1, 0.25), (4, 2, 0.5), (4, 0, 0.5), *closed], 5, reached=[0])
     system = system[0], 0.5 * system[1]
