@@ -41,14 +41,6 @@ class Sparse:
         return dense
 
 
-class _Counter(Counter[tuple[str, str, str]]):
-    """Looks at a transition when it is first counted, so that counting it again costs no more than a plain counter."""
-
-    def __missing__(self, transition: tuple[str, str, str]) -> int:
-        _check_anchor(transition)
-        return 0
-
-
 class TransitionCounts:
     """N_g(s, a, x) as integers. They are merged with `+` and do not depend on the order of rollouts.
 
@@ -60,7 +52,7 @@ class TransitionCounts:
     __slots__ = ("_counts",)
 
     def __init__(self, counts: Mapping[tuple[str, str, str], int] | None = None) -> None:
-        self._counts = _Counter(counts or {})
+        self._counts = Counter(counts or {})
         for transition, count in self._counts.items():
             _check_anchor(transition)
             if type(count) is not int or count < 1:
@@ -76,10 +68,6 @@ class TransitionCounts:
             last = rollout.steps[-1]
             counts._counts[last.anchor, last.action, SUCCESS if rollout.success else FAILURE] += 1
         return counts
-
-    def add(self, anchor: str, action: str, successor: str) -> None:
-        """Count one transition from `anchor` by `action` to `successor`, as an environment may do once per step."""
-        self._counts[anchor, action, successor] += 1
 
     def items(self) -> Iterable[tuple[tuple[str, str, str], int]]:
         """((anchor, action, successor), count) of every transition."""

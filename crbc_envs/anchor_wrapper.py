@@ -84,8 +84,8 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     `max_steps` defaults to the `max_episode_steps` of the inner spec, or to `MAX_STEPS`. `domain` defaults to that of
     the class, and to the inner id's name. `text` is the task's text, or `text(env, observation)` gives it at the start.
     `render` shows the inner environment in its render mode, which is the only one named in `metadata`: make `env` with
-    the mode that is wanted. A subclass may name in `metadata` those that it makes. `replies` and `require_tags` are as
-    in `AnchorEnv`.
+    the mode that is wanted. A subclass may name in `metadata` those that it makes. `replies` is as in
+    `AnchorEnv`.
 
     The tasks are found with a copy of `env`, so a running episode is left alone. `known` keeps those found so far, by
     index: environments that play the same tasks find each of them once if they are given the same dictionary.
@@ -107,7 +107,6 @@ class AnchorWrapper(AnchorEnv[Any, int]):
         split: str = "train",
         max_steps: int | None = None,
         replies: Replies = "thought",
-        require_tags: bool | None = None,
         admissible: Callable[[Inner], Sequence[str]] | str | None = None,
         stochastic: bool = False,
         domain: str | None = None,
@@ -132,7 +131,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
         self.stochastic = stochastic
         if max_steps is None:
             max_steps = (spec and spec.max_episode_steps) or MAX_STEPS
-        super().__init__(Starts(split, tasks, self.domain, self._start, known), max_steps, replies, require_tags)
+        super().__init__(Starts(split, tasks, self.domain, self._start, known), max_steps, replies)
         # Other modes need another inner environment, which only who made this one can make.
         mode = self.env.render_mode
         modes = type(self).metadata.get("render_modes") or ([mode] if mode else [])

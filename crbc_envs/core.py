@@ -134,8 +134,8 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     `reset(seed=..., options={"task": index})` begins task `index` of the panel. Without a task, one is drawn
     from `np_random`. `step(text)` takes a semantic action (`up`) or a model's whole reply
     (`<think>...</think><action>up</action>`), read by the grammar `replies`, one of `crbc_envs.actions.Replies`; with
-    "tags", only the latter. `require_tags` is its former name: True is "tags", False "thought". A reply that is
-    malformed or not admissible counts as the action `anchors.INVALID`: it costs a step and does not change the state.
+    "tags", only the latter. A reply that is malformed or not admissible counts as the action `anchors.INVALID`: it
+    costs a step and does not change the state.
 
     `info` holds `anchor` (key of the current situation), `label` (a readable form of it),
     `admissible_actions`, `task` (text), `task_id`, `data` (where the task comes from) and `step`.
@@ -174,9 +174,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     legend: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """What each symbol of a board means, and its colour by ANSI name: {"$": ("box", "yellow")}."""
 
-    def __init__(
-        self, panel: TaskPanel[T], max_steps: int, replies: Replies | bool = "thought", require_tags: bool | None = None
-    ) -> None:
+    def __init__(self, panel: TaskPanel[T], max_steps: int, replies: Replies = "thought") -> None:
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}")
         for package, command in self.requires.items():
@@ -184,11 +182,9 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
                 raise RequirementError(f"{type(self).__name__} needs {package}: {command}")
         self.panel = panel
         self.max_steps = max_steps
-        old = replies if isinstance(replies, bool) else require_tags  # the argument's former kind and name
-        grammar: Any = replies if old is None else "tags" if old else "thought"
-        if grammar not in get_args(Replies):
+        if replies not in get_args(Replies):
             raise ValueError(f"replies must be one of {', '.join(get_args(Replies))}; got {replies!r}")
-        self.replies: Replies = grammar
+        self.replies: Replies = replies
         self._task: Task[T] | None = None
         self._steps = 0
         self._over = True

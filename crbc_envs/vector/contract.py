@@ -76,8 +76,8 @@ def attribute(env: gymnasium.Env[Any, Any], name: str, default: Any) -> Any:
 
 
 def replies_of(env: gymnasium.Env[Any, Any]) -> Replies:
-    """The grammar by which an environment reads replies. One of one's own may have the former `require_tags` alone."""
-    replies: Replies = attribute(env, "replies", "tags" if attribute(env, "require_tags", False) else "thought")
+    """The grammar by which an environment reads replies."""
+    replies: Replies = attribute(env, "replies", "thought")
     return replies
 
 

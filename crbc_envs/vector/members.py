@@ -13,7 +13,6 @@ from dataclasses import replace
 from itertools import repeat, takewhile
 from operator import is_
 from typing import Any
-from warnings import warn
 
 import gymnasium
 import numpy as np
@@ -95,10 +94,6 @@ class LocalMembers:
             env.close()
 
 
-_FORMER: set[str] = set()
-"""The ids of environments that take `require_tags`, the former name of `replies`."""
-
-
 def make_member(env: str | EnvSpec, env_kwargs: dict[str, Any]) -> AnchorEnv[Any, Any] | ForeignEnv:
     """Make one environment by id or spec.
 
@@ -106,17 +101,7 @@ def make_member(env: str | EnvSpec, env_kwargs: dict[str, Any]) -> AnchorEnv[Any
     limit becomes its `max_steps`. Anything else is kept as it is made and becomes a `ForeignEnv`.
     """
     name = name_of(env)
-    if name in _FORMER and "replies" in env_kwargs:
-        env_kwargs = {**env_kwargs, "require_tags": env_kwargs["replies"] == "tags"}
-        del env_kwargs["replies"]
-    try:
-        made = gymnasium.make(env, disable_env_checker=True, **env_kwargs)
-    except TypeError as error:
-        if name in _FORMER or "unexpected keyword argument 'replies'" not in str(error):
-            raise
-        _FORMER.add(name)
-        warn(f"{name} takes require_tags, whose name is replies now ('tags' or 'thought')", FutureWarning, stacklevel=2)
-        return make_member(env, env_kwargs)
+    made = gymnasium.make(env, disable_env_checker=True, **env_kwargs)
     member = bare(made)
     if member is None:
         return ForeignEnv(made, name)

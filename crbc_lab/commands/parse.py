@@ -45,10 +45,6 @@ LARGEST = 2**63 - 1
 def _path(words: list[str]) -> Path:
     if not words[0]:
         raise ValueError("it is empty; name a file or a folder")
-    try:
-        os.fsencode(words[0])
-    except UnicodeEncodeError as error:  # half a surrogate pair
-        raise ValueError(f"{words[0]!r} cannot be the name of a file") from error
     return Path(words[0])
 
 

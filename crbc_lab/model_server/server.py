@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
@@ -62,19 +58,3 @@ def server(policy: TransformersPolicy, name: str, owner: str = Endpoint.owner, *
         timeout_graceful_shutdown=STOP_SECONDS,
     )
     return uvicorn.Server(config)
-
-
-@contextmanager
-def serving(policy: TransformersPolicy, name: str = "model", **options: Any) -> Iterator[str]:
-    """Context manager: serves in a thread of this process at a free port, and gives the URL."""
-    with bind("127.0.0.1", 0, False) as sock:
-        served = server(policy, name, **options)
-        thread = threading.Thread(target=served.run, kwargs={"sockets": [sock]}, daemon=True)
-        thread.start()
-        while not served.started:
-            time.sleep(0.005)
-        try:
-            yield address(sock)
-        finally:
-            served.should_exit = True
-            thread.join()

@@ -164,7 +164,7 @@ def _max_steps(spec: EnvSpec, kwargs: dict[str, Any]) -> int:
 def _unknown(spec: EnvSpec, kwargs: dict[str, Any]) -> str:
     """What is wrong with a keyword argument that no constructor of the environment has; empty if nothing is."""
     known, all_of_them = _parameters(spec)
-    if all_of_them and ("split" not in known or not {"replies", "require_tags"} & set(known)):
+    if all_of_them and ("split" not in known or "replies" not in known):
         return (
             f"{spec.id} takes no split and replies, which every run passes: derive it from crbc_envs.AnchorEnv, "
             "or register a function that wraps it in crbc_envs.AnchorWrapper"

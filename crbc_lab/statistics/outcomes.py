@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -86,10 +86,9 @@ class Outcomes:
         return float(self.values.mean())
 
 
-def paired(methods: Sequence[Outcomes] | Mapping[str, Outcomes]) -> None:
+def paired(methods: Mapping[str, Outcomes]) -> None:
     """Check that all methods have the same seeds, tasks and clusters. Raises `ConfigError` where they differ."""
-    named = methods.items() if isinstance(methods, Mapping) else ((f"method {i}", m) for i, m in enumerate(methods))
-    (first, reference), *others = named
+    (first, reference), *others = methods.items()
     for name, other in others:
         for what in ("seeds", "tasks", "clusters", "cluster"):
             if not np.array_equal(getattr(reference, what), getattr(other, what)):

@@ -78,7 +78,7 @@ class EnvConfig(Section):
     def _split_is_not_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
         if "split" in value:
             raise ValueError("env.kwargs.split is set by the command: training uses 'train'; see eval.split")
-        if "replies" in value or "require_tags" in value:
+        if "replies" in value:
             raise ValueError("env.kwargs.replies: write env.replies, which training and evaluation read too")
         if "unsafe_root" in value:  # a config may come from anybody
             raise ValueError("env.kwargs.unsafe_root is not for a config to allow: set CRBC_UNSAFE_ROOT=1 yourself")

@@ -31,7 +31,6 @@ class Kept:
     `panel`, which has its `name` and lists `task`, `kind`, `content` and `cluster` (digests of the task, and of what it
     shares with others)."""
 
-    place: Path
     digest: str
     seed: int
     manifest: Mapping[str, Any]
@@ -68,7 +67,7 @@ def read(path: Path) -> Kept:
             raise ValueError("its test has another number of tasks than its panel")
         named = {name: data[name] for name in ("digest", "seed", "manifest", "curve", "validation", "start", "end")}
         coverage = data.get("coverage", {})
-        return Kept(place=path, success=success, score=score, panel=panel, coverage=coverage, **named)
+        return Kept(success=success, score=score, panel=panel, coverage=coverage, **named)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is damaged ({error}): restore it, or remove it and run its study again") from error
 

@@ -31,7 +31,6 @@ class Row:
 
     name: str
     label: str
-    key: str
     kept: tuple[Kept, ...]
     start: float
     success: Estimate
@@ -57,7 +56,6 @@ def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
         Row(
             name=name,
             label=study.variants[name].label,
-            key=own[0].place.parent.name,
             kept=tuple(own),
             start=float(np.mean([kept.start["success"] for kept in own])),
             success=estimate(outcomes[name]),

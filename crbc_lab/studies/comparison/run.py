@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -32,8 +32,6 @@ class Runner:
     console: Console
     gpus: int = 1
     """Processes of one training."""
-    failed: list[str] = field(default_factory=list)
-    """The places of trainings that failed."""
 
     def study(self, study: Study, scale: Scale, env: str, seeds: int) -> bool:
         """Run what one setting lacks: first the trainings that choose candidates, then the others.
@@ -120,7 +118,6 @@ class Runner:
 
     def _ended(self, name: str, child: ChildRun, training: Training, bars: Bars) -> bool:
         if child.failed:
-            self.failed.append(name)
             bars.print(
                 escape(f"{name}: failed with status {child.status}: {child.last_log_line()} ({child.folder / LOG})")
             )

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from crbc_envs.storage.files import read_json, replace_file
@@ -27,6 +26,7 @@ from crbc_lab.studies.estimators import CRBC, ORACLE, Estimator
 from crbc_lab.studies.learning.settings import BLOCK, FEW, SECONDS, Draws, Setting, setting
 from crbc_lab.studies.learning.training import SHUFFLED, Budget, found, train
 from crbc_rl import credit
+from crbc_rl.config.text import parse_yaml
 from crbc_rl.errors import ConfigError
 
 Floats = NDArray[np.float64]
@@ -90,7 +90,6 @@ class Result:
     rate: int
     values: Floats
     curve: Floats
-    updates: int
 
     @property
     def area(self) -> float:
@@ -109,7 +108,7 @@ def named(text: str) -> Estimator:
         name, separator, value = option.partition("=")
         if not separator:
             raise ConfigError(f"--method {text}: {option!r} is no option=value")
-        given[name] = yaml.safe_load(value)
+        given[name] = parse_yaml(value, f"--method {text}: {option!r} is not YAML")
     if method in BOUNDS and given:
         raise ConfigError(f"--method {text}: {method} has no options")
     if method in BOUNDS:
@@ -226,7 +225,7 @@ def read(kept: Path) -> Result:
     told = read_json(kept)
     chosen_on, areas, values, curve = (np.array(told[key]) for key in ("chosen_on", "areas", "values", "curve"))
     rates, rate = tuple(told["rates"]), int(told["rate"])
-    return Result(told["setting"], told["estimator"], rates, chosen_on, areas, rate, values, curve, told["updates"])
+    return Result(told["setting"], told["estimator"], rates, chosen_on, areas, rate, values, curve)
 
 
 PLAN = "plan.json"

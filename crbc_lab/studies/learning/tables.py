@@ -8,14 +8,11 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from crbc_lab.statistics import Outcomes, compare, holm, smallest_difference
 from crbc_lab.statistics.comparison import ALPHA, Comparison
 from crbc_lab.studies.estimators import CRBC
 from crbc_lab.studies.learning.study import BOUNDS, Result
-
-Floats = NDArray[np.float64]
 
 WIDE = 0.95
 """A rate works where its area is this share of the estimator's best."""

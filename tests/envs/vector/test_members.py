@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
@@ -13,7 +10,7 @@ from hypothesis import strategies as st
 from toy_env import CorridorEnv
 
 from anchors import FAILURE, INVALID, SUCCESS, InternedRollouts, TransitionCounts
-from crbc_envs import AnchorEnv, GroupVectorEnv
+from crbc_envs import GroupVectorEnv
 from crbc_envs.core import Outcome
 from crbc_envs.vector.members import pack, scatter
 from crbc_envs.vector.recorder import FIRST_WIDTH, Numbers, Recorder
@@ -197,33 +194,6 @@ def test_what_was_interned_on_the_way_is_what_interning_the_groups_gives(seed):
 def test_names_are_numbered_in_order_of_first_appearance():
     numbers = Numbers({INVALID: 0})
     assert (numbers["up"], numbers[INVALID], numbers["up"], numbers["down"]) == (1, 0, 1, 2)
-
-
-class FormerEnv(CorridorEnv):
-    """An environment that takes the former name of `replies` alone."""
-
-    def __init__(self, split="train", require_tags=False):
-        super().__init__(split)
-        AnchorEnv.__init__(self, self.panel, self.max_steps, require_tags=require_tags)
-
-
-@pytest.mark.parametrize(("replies", "valid"), [("tags", False), ("thought", True)])
-def test_an_environment_that_takes_the_former_name_works_with_one_warning(replies, valid):
-    name = f"Former{replies}-v0"
-    gymnasium.register(name, entry_point=FormerEnv)
-    try:
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("default")
-            envs = GroupVectorEnv(name, 1, 3, replies=replies)
-        assert [str(one.message) for one in told] == [
-            f"{name} takes require_tags, whose name is replies now ('tags' or 'thought')"
-        ]
-        assert envs.replies == replies
-        envs.reset(seed=0)
-        *_, infos = envs.step([envs.members.envs[0]._admissible()[0]] * 3)
-        assert infos["valid"].tolist() == [valid] * 3
-    finally:
-        del gymnasium.registry[name]
 
 
 def test_no_other_grammar_is_known():

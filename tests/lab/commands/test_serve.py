@@ -18,12 +18,12 @@ import pytest
 import torch
 from learner_fixtures import small
 from refusals import refusal
+from served import serving
 from warm import Warm
 
 from crbc_lab import cli
 from crbc_lab.commands import serving as commands
 from crbc_lab.evaluation.record import read_evaluation
-from crbc_lab.model_server.server import serving
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
 from crbc_rl.runs.folder import Run

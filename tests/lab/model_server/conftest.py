@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from endpoint_client import Client
 from paths import ROOT
+from served import serving
 
-from crbc_lab.model_server.server import serving
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from endpoint_client import Client
 from paths import ROOT
+from served import serving
 from vision_fixtures import fresh_vision_policy
 
 from crbc_envs.chat import messages
 from crbc_envs.prompts import IMAGE, Prompt
-from crbc_lab.model_server.server import serving
 from crbc_rl.batches import RolloutBatch, Turn, collate
 from crbc_rl.config import load_config
 from crbc_rl.policies.chat import ChatPolicy

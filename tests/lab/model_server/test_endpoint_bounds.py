@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from endpoint_client import Client
 from learner_fixtures import fresh_policy
+from served import serving
 
 from crbc_envs.chat import messages
 from crbc_envs.prompts import IMAGE, Prompt
 from crbc_lab.model_server import app, batcher, requests
-from crbc_lab.model_server.server import bind, serving
+from crbc_lab.model_server.server import bind
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.decoding import Decoding
 from crbc_rl.policies.transformers import TransformersPolicy

@@ -18,10 +18,10 @@ import openai
 import pytest
 import torch
 from endpoint_client import Client
+from served import serving
 
 from crbc_lab.model_server import server
 from crbc_lab.model_server.rows import Row
-from crbc_lab.model_server.server import serving
 from crbc_rl.batches import Turn
 from crbc_rl.policies.decoding import nucleus
 from crbc_rl.policies.transformers import TransformersPolicy

@@ -266,9 +266,9 @@ def test_pairing_by_task_takes_off_what_tasks_have_in_common():
 
 def test_methods_whose_tasks_are_clustered_otherwise_are_no_pair():
     one, other = (table([[0, 1, 1], [1, 0, 1]], cluster) for cluster in ([0, 0, 1], [0, 1, 1]))
-    st.paired([one, one])
-    with pytest.raises(ConfigError, match="method 1 and method 0 differ in their cluster: evaluate both"):
-        st.paired([one, other])
+    st.paired({"one": one, "same": one})
+    with pytest.raises(ConfigError, match="other and one differ in their cluster: evaluate both"):
+        st.paired({"one": one, "other": other})
 
 
 def test_one_seed_is_no_comparison():

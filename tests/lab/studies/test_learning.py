@@ -301,7 +301,7 @@ def test_tables_compare_by_seed_and_instance_and_correct_for_all_that_is_compare
                 assert row.beside.difference.value == pytest.approx(row.result.area - crbc.area)
     areas = np.array([[0.5], [0.97], [1.0], [0.96], [0.2]])
     crbc = results[0]
-    wide = study.Result("hub", "x", (0.1, 0.3, 1.0, 3.0, 10.0), areas, areas, 2, crbc.values, crbc.curve, 5)
+    wide = study.Result("hub", "x", (0.1, 0.3, 1.0, 3.0, 10.0), areas, areas, 2, crbc.values, crbc.curve)
     assert tables.working(wide) == pytest.approx(10.0)
 
 
