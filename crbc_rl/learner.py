@@ -179,7 +179,7 @@ class Learner:
         """
         with closing(self):
             self.clock.take()  # what it took to begin is no part of an update
-            over = self.update == self.config.updates or self.distributed.any(self.stopping)
+            over = self.update >= self.config.updates or self.distributed.any(self.stopping)
             if not self.resumed:
                 over = self._finish_update(self._start())
             while not over:

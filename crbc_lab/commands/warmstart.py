@@ -101,7 +101,7 @@ def _save(
     if config.model is not None:
         policy, longest = _taught(config, tell, on_episode)
         config = config.model_copy(update={"max_new_tokens": config.max_new_tokens or math.ceil(1.25 * longest)})
-        policy.model.to(torch.float32)
+        policy.cast(torch.float32)
         if policy.adapted:
             save_adapter(policy, fresh, config)
     else:
@@ -109,9 +109,9 @@ def _save(
         if config.made_up:
             words.save(fresh)
     if not policy.adapted:
-        policy.model.to(torch.bfloat16)
+        policy.cast(torch.bfloat16)
         policy.save(fresh)
-        policy.model.to(torch.float32)
+        policy.cast(torch.float32)
     return policy, config
 
 

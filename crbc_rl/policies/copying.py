@@ -28,6 +28,8 @@ COMMON = 0.05
 _WORD = re.compile(r"(?<!\w)[^\W\d_]{3,}(?!\w)")
 _CODE = re.compile(r"(?<!\w)(?=[a-z]*\d)(?=\d*[a-z])[a-z\d]{6,}(?!\w)", re.IGNORECASE)
 """Letters and digits: the code of a product."""
+TRIES = 20
+"""Draws of a made-up word that is no other's. Few words may leave none."""
 _CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -96,8 +98,13 @@ class Exchange:
         if word in self._words.common or not rare:
             return match[0]
         if word not in self._made:
-            first, last = (rare[i] for i in self._rng.integers(len(rare), size=2))
-            self._keep(word, first[: (len(first) + 1) // 2] + last[len(last) // 2 :])
+            made = word
+            for _ in range(TRIES):
+                first, last = (rare[i] for i in self._rng.integers(len(rare), size=2))
+                made = first[: (len(first) + 1) // 2] + last[len(last) // 2 :]
+                if made not in self._words.common and made not in self._original:
+                    break
+            self._keep(word, made)
         return self._made[word].capitalize() if match[0][0].isupper() else self._made[word]
 
     def _code(self, match: re.Match[str]) -> str:

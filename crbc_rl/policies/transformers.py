@@ -320,7 +320,12 @@ class TransformersPolicy:
         each prompt where responses follow."""
         return None if mask is None else positions_of(mask), {}
 
-    # ---- files --------------------------------------------------------------------------------
+    # ---- weights and files --------------------------------------------------------------------
+
+    def cast(self, precision: torch.dtype) -> None:
+        """Keep the weights in another precision. Buffers stay: rounded frequencies turn positions by radians."""
+        for weight in self.model.parameters():
+            weight.data = weight.data.to(precision)
 
     def save(self, folder: Path, main: bool = True) -> None:
         """Write an ordinary transformers checkpoint to `folder`: config, safetensors, tokenizer and chat template.

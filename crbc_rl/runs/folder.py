@@ -57,7 +57,8 @@ log = logging.getLogger(__name__)
 
 FREE = {"updates", "save_every", "record_every", "transcripts", "tracking", "rollout.waves"}
 FREE |= {"model", "base", "revision", "env.revision"}
-"""Keys that may change in a resumed run: they do not affect what is trained. The model's files are compared."""
+"""Keys that may change in a resumed run: they do not affect what is trained, `updates` only where `optim.schedule` is
+constant. The model's files are compared."""
 RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
 
 
@@ -336,9 +337,13 @@ def require_same(folder: Path, now: TrainConfig) -> None:
     """Raise `ConfigError` where the settings of the run in `folder` differ from those that it is resumed with."""
     first = Run.open(folder).config
     before, given = flat(first.model_dump()), flat(now.model_dump())
+    reached = last_record(folder / "metrics.jsonl").get("update", 0)
+    if now.updates < reached:
+        raise ConfigError(f"updates: {now.updates}, and {folder} is at update {int(reached)} already: set it to more")
     for name in {**before, **given}:
         moved = name.startswith("modules.") and name.endswith(".file")
-        free = moved or name in FREE
+        falls = name == "updates" and now.optim.schedule != "constant"  # towards the last update
+        free = moved or (name in FREE and not falls)
         if not free and before.get(name) != given.get(name):
             raise ConfigError(
                 f"{folder} was started with {name} = {before.get(name)!r}, not {given.get(name)!r}: "

@@ -52,4 +52,5 @@ def _playing(run: Run) -> dict[str, Any]:
     own = run.config.model_dump(mode="json", exclude={*LEARNING, "model", "revision", "modules"})
     apart = ("config", "model", "commit")
     kept = {name: value for name, value in read_versions(run.folder).items() if name not in apart}
-    return {**own, **kept}
+    named = {str(one).partition(":")[0] for one in (own["env"]["id"], own["env"]["prompt"], own["generator"]["engine"])}
+    return {**own, **kept, **{name: one.sha256 for name, one in run.config.modules.items() if name in named}}

@@ -69,7 +69,7 @@ def policy_loss(
     weights = batch.weights[:, None] * mask
     log_ratio = (logprobs - batch.old_logprobs) * mask
     if config.ratio == "response":
-        log_ratio = log_ratio.sum(dim=1, keepdim=True).expand_as(mask)
+        log_ratio = log_ratio.sum(dim=1, keepdim=True).clamp(-20.0, 20.0).expand_as(mask)  # exp(89) is infinite
     ratio = log_ratio.exp()
     surrogate = clipped_surrogate(ratio, batch.advantages, config)
     clipped = surrogate.detach() != ratio.detach() * batch.advantages

@@ -143,6 +143,18 @@ def test_a_run_in_the_way_is_not_overwritten(model: Path, tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match=r"was started with seed = 0, not 7"):
         Run.start(tmp_path, small(model, seed=7), resume=True)
     Run.start(tmp_path, small(model, updates=9), resume=True)
+    (tmp_path / "metrics.jsonl").write_text('{"update": 5}\n')
+    with pytest.raises(ConfigError, match="updates: 4, and .* is at update 5 already: set it to more"):
+        Run.start(tmp_path, small(model, updates=4), resume=True)
+
+
+def test_the_end_of_a_falling_rate_stays_where_it_was(model: Path, tmp_path: Path) -> None:
+    falling = {"optim": {"lr": 1e-3, "minibatch": 8, "schedule": "linear"}}
+    Run.start(tmp_path, small(model, **falling), resume=False)
+    (tmp_path / "metrics.jsonl").write_text('{"update": 0}\n')
+    Run.start(tmp_path, small(model, **falling), resume=True)
+    with pytest.raises(ConfigError, match="was started with updates = 4, not 9"):
+        Run.start(tmp_path, small(model, updates=9, **falling), resume=True)
 
 
 def test_an_option_left_out_on_resuming_is_a_change_too(model: Path, tmp_path: Path) -> None:

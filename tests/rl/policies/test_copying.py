@@ -43,9 +43,17 @@ def test_the_draws_are_the_generators():
     assert exchanged(LESSONS[1], seed=4) == exchanged(LESSONS[1], seed=4) != exchanged(LESSONS[1], seed=5)
 
 
-def test_different_words_stay_different_mostly():
-    prompt, _ = MadeUpWords.of(LESSONS).exchange(" ".join(THINGS), "", np.random.default_rng(0))
-    assert len(set(prompt.split())) > 0.9 * len(THINGS)
+def test_no_two_words_become_one_and_none_becomes_a_common_one():
+    words = MadeUpWords({"apple", "let"}, THINGS)
+    for seed in range(20):
+        one = Exchange(words, np.random.default_rng(seed))
+        made = one.made(" ".join(THINGS)).split()
+        assert len(set(made)) == len(THINGS) and not words.common & set(made)
+        assert one.original(" ".join(made)) == " ".join(THINGS)
+
+
+def test_a_single_rare_word_leaves_no_other_one():
+    assert Exchange(MadeUpWords({}, ["apple"]), np.random.default_rng(0)).made("apple ladle") == "appple appple"
 
 
 def test_lessons_of_common_words_alone_stay_as_they_are():

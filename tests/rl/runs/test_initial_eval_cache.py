@@ -6,9 +6,11 @@ import pytest
 from learner_fixtures import small, without_times
 
 from crbc_lab.child_runs import ChildRun, run_children
+from crbc_rl.config.extensions import Module
+from crbc_rl.config.sections import TrainConfig
 from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run
-from crbc_rl.runs.initial_eval_cache import LIKE, evaluated_start, start_like
+from crbc_rl.runs.initial_eval_cache import LIKE, _playing, evaluated_start, start_like
 from crbc_rl.runs.lines import OUTCOMES, read_lines
 from crbc_rl.runs.metrics import read_metrics
 
@@ -66,6 +68,18 @@ def test_a_run_that_begins_otherwise_plays_its_own_start(model, tmp_path, train,
         )
     ):
         assert start_of(tmp_path / f"other {number}", small(model, updates=1, **changes)) is None, changes
+
+
+def test_a_start_depends_on_the_user_s_own_code_that_plays_it(tmp_path):
+    (tmp_path / "versions.json").write_text("{}")
+
+    def playing(digest, module):
+        modules = {"mine": Module(file="mine.py", sha256="a"), "learns": Module(file="learns.py", sha256="a")}
+        modules[module] = Module(file="elsewhere.py", sha256=digest)
+        config = TrainConfig(name="x", model="m", env={"prompt": "mine:prompt"}, modules=modules)
+        return _playing(Run(tmp_path, config))
+
+    assert playing("a", "mine") == playing("b", "learns") != playing("b", "mine")
 
 
 def test_a_run_that_has_not_evaluated_its_start_gives_nothing(model, tmp_path, train):

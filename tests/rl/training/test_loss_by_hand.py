@@ -121,6 +121,8 @@ def test_a_ratio_is_of_the_token_or_the_product_of_the_reply() -> None:
     assert product.gradient[0] == pytest.approx([-2 * 2 * 1.155 / 3] * 2, rel=1e-5), "each token moves both"
     assert told([[1.1, 1.1]], [2.0], ratio="response").loss == pytest.approx(-2.4, rel=1e-5)  # 1.21 is cut at 1.2
     assert told([[1.1, 1.1]], [2.0], ratio="response").figures["clip_share"] == pytest.approx(1.0)
+    far = told([[1e30, 1e30], [0.7]], advantage, ratio="response")  # whose product no float32 holds
+    assert far.gradient[0] == [0.0, 0.0] and far.gradient[1] == pytest.approx([-1.4 / 3], rel=1e-5)
 
 
 @pytest.mark.parametrize(
