@@ -40,7 +40,7 @@ class ChatTokens:
             for number, token in tokenizer.added_tokens_decoder.items()
             if token.content not in TAGS and (token.special or _is_control(token.content, source))
         }
-        self._control = frozenset(control)
+        self._control = control
         longer = "|".join(re.escape(content) for content in control.values() if len(content) > 1)
         self._first = re.compile(f"(?=(?:{longer or '(?!)'}))(.)", re.DOTALL)
         """The first character of every control token in a text."""
@@ -73,6 +73,18 @@ class ChatTokens:
             if self._count(ids) == own:
                 break
         return ids
+
+    def end(self) -> int | None:
+        """The control token that the template puts behind a message of the assistant; None where it puts none."""
+        chat = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "Gone."}]
+        try:
+            with as_config_error("it takes no such chat"):
+                text = str(self.tokenizer.apply_chat_template(chat, tokenize=False))
+        except ConfigError:
+            return None
+        behind = text.rpartition("Gone.")[2].lstrip() if "Gone." in text else ""
+        ends = {content: number for number, content in self._control.items() if behind.startswith(content)}
+        return ends[max(ends, key=len)] if ends else None
 
     def _own(self, system: bool, messages: int, places: int) -> int:
         """The number of control tokens in a chat whose messages spell none."""

@@ -47,9 +47,9 @@ KERNELS = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBacken
 class TransformersPolicy:
     """pi_theta(y | h): replies to chat prompts, with the log-probability of every sampled token.
 
-    `model` and `tokenizer` are ordinary transformers objects. The tokenizer needs a chat template and an end-of-turn
-    token; every complete reply ends with that token. Raises `ConfigError` for a tokenizer without them, or not of the
-    model's vocabulary.
+    `model` and `tokenizer` are ordinary transformers objects. The tokenizer needs a chat template. Every complete reply
+    ends with the token that the template ends a turn with, or else with the eos token. Raises `ConfigError` for a
+    tokenizer without them, or not of the model's vocabulary.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: Tokenizer) -> None:
@@ -57,9 +57,12 @@ class TransformersPolicy:
         self.tokenizer = tokenizer
         names = inspect.signature(type(model).forward).parameters
         self._cache = "cache" if "cache" in names else "past_key_values"  # transformers 5.24 has renamed it
-        if tokenizer.eos_token_id is None:
+        self._chat = self._chat_tokens()
+        end = self._chat.end()
+        eos: int | None = tokenizer.eos_token_id if end is None else end  # Gemma's and Phi's eos ends no turn
+        if eos is None:
             raise ConfigError("the tokenizer has no eos_token, so a reply would never end: set eos_token in its config")
-        self.eos: int = tokenizer.eos_token_id
+        self.eos = eos
         self.pad: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.eos
         self.adapted = False
         """Whether the model has LoRA factors (`crbc_rl.policies.lora`)."""
@@ -71,7 +74,6 @@ class TransformersPolicy:
         self.suppressed_tokens: list[int] = []
         """Tokens that a reply cannot contain, since they stand for something other than text."""
         self.vocabulary: int = model.get_input_embeddings().num_embeddings
-        self._chat = self._chat_tokens()
         self.remembered = 50_000  # prompts whose ids are kept at most
         self._encoded: dict[tuple[str | None, str, int, tuple[str, ...]], list[int]] = {}
         config = model.config.get_text_config()

@@ -18,6 +18,7 @@ from crbc_envs.chat import messages
 from crbc_envs.prompts import Prompt
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.chat_tokens import TAGS, ChatTokens
+from crbc_rl.policies.transformers import TransformersPolicy
 
 QWEN = """{%- if tools %}
     {{- '<|im_start|>system\\n' }}<tools>{{ tools | tojson }}</tools> <tool_call></tool_call>{{- '<|im_end|>\\n' }}
@@ -123,3 +124,30 @@ def test_a_tokenizer_that_backtracks_without_end_is_named() -> None:
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(#+)+$"), "isolated")
     with pytest.raises(ConfigError, match="the model's tokenizer fails: .*retry"):
         ChatTokens(tokenizer).encode("#" * 40 + "!", None)
+
+
+# ---- the end of a turn ----------------------------------------------------------------------------
+
+TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}BEHIND\n{% endfor %}"
+ENDS = {
+    "<|im_end|>": "<|im_end|>",
+    " <|endoftext|>": "<|endoftext|>",
+    "<|fim_prefix|><|im_end|>": "<|fim_prefix|>",
+    "": None,
+    "\nnext": None,
+}
+
+
+@pytest.mark.parametrize("behind", ENDS)
+def test_a_turn_ends_as_the_template_ends_it_and_not_always_with_eos(behind: str) -> None:
+    tokenizer = tokenizer_of(TURNS.replace("BEHIND", behind))
+    wanted = ENDS[behind] and tokenizer.convert_tokens_to_ids(ENDS[behind])
+    assert ChatTokens(tokenizer).end() == wanted
+    model = fresh_policy().model
+    model.resize_token_embeddings(len(tokenizer))
+    assert TransformersPolicy(model, tokenizer).eos == (tokenizer.eos_token_id if wanted is None else wanted)
+
+
+@pytest.mark.parametrize("template", [QWEN, "{{ raise_exception('no assistant') }}", "{{ nothing.at.all }}"])
+def test_a_template_without_an_assistant_leaves_eos(template: str) -> None:
+    assert ChatTokens(tokenizer_of(template)).end() is None
