@@ -136,7 +136,10 @@ def run_children(
         waiting = [child for child in children if child.status is None]
         while any(child.running for child in children) or (waiting and not stopped):
             while waiting and not stopped and sum(child.running for child in children) < jobs:
-                waiting.pop(0).start()
+                child = waiting.pop(0)
+                child.start()
+                if stopped:  # the signal came meanwhile, and found no process
+                    child.stop()
             time.sleep(POLL)
             for child in children:
                 if child.process is not None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from crbc_rl.config import EnvConfig, RunConfig, Section, parse, read_mapping, set_value
+from crbc_rl.config.revisions import model_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import find_config
 from crbc_rl.pretrained import command_for, local_model
@@ -143,7 +144,12 @@ class AgentsConfig(RunConfig):
     def identity(self) -> dict[str, Any]:
         """All that a result depends on. The address, the limits and the prices may change when a run is continued."""
         free = {"limits": True, "prices": True, "modules": True, "name": True}
-        return self.model_dump(mode="json", exclude={**free, "model": {"endpoint", "key_variable"}})
+        told = self.model_dump(mode="json", exclude={**free, "model": {"endpoint", "key_variable"}})
+        if self.modules:
+            told["modules"] = {name: module.sha256 for name, module in self.modules.items()}
+        if self.model.endpoint is None and (folder := Path(self.model.name)).is_dir():
+            told["weights"] = model_digest(folder)
+        return told
 
 
 def load_agents_config(

@@ -159,6 +159,8 @@ def _player(policy: str | Path | ChatPolicy, run: Run, panel: EvalPanel, order: 
     if order.max_tokens is not None:
         asking = replace(asking, max_new_tokens=order.max_tokens)
         checkpoint["max_tokens"] = order.max_tokens
+        rollout = config.rollout.model_copy(update={"max_new_tokens": order.max_tokens})  # a prompt has the other room
+        run = Run(run.folder, config.model_copy(update={"rollout": rollout}))
     player = run.policy(policy)
     plays.decode = player.decode_prompt
     return Player(policy, checkpoint, partial(_play, player, config, split, asking, watch, plays), invalid, plays)

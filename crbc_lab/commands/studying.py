@@ -169,12 +169,14 @@ def learning(
     for name in (name for name in world if name != ALL):
         setting(name)
     methods = (*(credit.METHODS if ALL in method else study.METHODS), *study.BOUNDS)
+    asked = [one for name in method or methods for one in (methods if name == ALL else (name,))]
+    worlds = [one for name in world or FEW for one in (SETTINGS if name == ALL else (name,))]
     chosen = any((world, method, seeds, instances, updates, every_rate, alike, group_size))
     if all and chosen:
         raise ConfigError("--all says what is run: leave the other options out")
     grid = (None if chosen else study.planned(out)) or study.Grid(
-        tuple(map(study.named, dict.fromkeys(methods if ALL in method else method or methods))),
-        tuple(SETTINGS) if ALL in world else tuple(dict.fromkeys(world)) or FEW,
+        tuple(map(study.named, dict.fromkeys(asked))),
+        tuple(dict.fromkeys(worlds)),
         seeds or tuple(range(10)),
         instances or 16,
         every_rate=every_rate,

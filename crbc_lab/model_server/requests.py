@@ -216,9 +216,10 @@ class Reader:
                     f"model's {self.positions:,} positions",
                     code="context_length_exceeded",
                 )
-            if (top or echo) and (len(turn.prompt) * echo + most) * self.policy.vocabulary > LARGEST_SCORED:
-                raise Refused("the tokens are too many to list others beside them, or to score", "logprobs")
-        return Order(asked, isinstance(asked, _Chat), turns, most, stop, logprobs, top, echo)
+        order = Order(asked, isinstance(asked, _Chat), turns, most, stop, logprobs, top, echo)
+        if order.scored and max((len(t.prompt) * echo + most) * self.policy.vocabulary for t in turns) > LARGEST_SCORED:
+            raise Refused("the tokens are too many to list others beside them, or to score", "logprobs")
+        return order
 
     # ---- prompts ------------------------------------------------------------------------------
 

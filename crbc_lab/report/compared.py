@@ -142,13 +142,13 @@ def _alike(
 ) -> tuple[list[int], list[Method]]:
     """The methods that can be compared with the reference, and the seeds that all of these have: those on its tasks, in
     the order of their seeds, as long as two seeds remain. The others are said."""
-    tasks = next(iter(tests[reference].values()))["task"]
     seeds, alike = set(tests[reference]), [reference]
     for method in sorted(tests, key=lambda method: -len(set(tests[method]) & set(tests[reference]))):
         if method is reference:
             continue
         shared = seeds & set(tests[method])
-        if next(iter(tests[method].values()))["task"] != tasks:
+        one, other = next(iter(tests[method].values())), next(iter(tests[reference].values()))
+        if any(one.get(name) != other.get(name) for name in ("task", "content", "cluster")):
             notes.append(f"{method.name}: not compared with {reference.name}, since its test has other tasks.")
         elif len(shared) < 2:
             notes.append(

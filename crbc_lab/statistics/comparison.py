@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -132,7 +133,8 @@ def power(difference: float, error: float, freedom: float, alpha: float = ALPHA)
     """How often a design of this error would find a true `difference`; 80 % for `smallest_difference`."""
     if error == 0:
         return float(difference != 0)
-    return float(1 - nctdtr(freedom, abs(difference) / error, quantile(1 - alpha / 2, freedom)))
+    found = float(1 - nctdtr(freedom, abs(difference) / error, quantile(1 - alpha / 2, freedom)))
+    return 1.0 if math.isnan(found) else found  # where the chance to miss it underflows
 
 
 def holm(p: ArrayLike) -> Floats:

@@ -86,7 +86,9 @@ def _compared(study: Study, scale: Scale, env: str, results: Path, picture: Pict
     title, seeds = f"{study.title}, {env}", planned_seeds(study, scale, env, results)
     shown = picture(f"{study.name}-{scale}-{env}", title, lambda path: _figures().draw(compared, title, path))
     early = f"Not finished: {len(compared[0].kept)} of the {seeds} seeds that its plan states."
-    early *= seeds is not None and len(compared[0].kept) < seeds
+    lacking = [study.variants[name].label for name in study.rows(scale, env) if name not in {r.name for r in compared}]
+    early += f" The table, and so its correction, is without {', '.join(lacking)}." if lacking else ""
+    early *= seeds is not None and (len(compared[0].kept) < seeds or bool(lacking))
     return [early, table(compared), fine_print(compared), scores(compared), shown, tuned]
 
 

@@ -4,6 +4,7 @@ policies won on the test tasks. And the figure of evidence coverage."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def draw(rows: Sequence[Row], title: str, path: Path) -> None:
     """Write the picture of a table's rows, best first."""
     ordered = sorted(rows, key=lambda row: row.success.value)
     colours = dict(
-        zip([row.name for row in sorted(rows, key=lambda row: row.beside is not None)], COLOURS, strict=False)
+        zip([row.name for row in sorted(rows, key=lambda row: row.beside is not None)], cycle(COLOURS), strict=False)
     )
     shown = [row for row in ordered if row.beside is None] + [row for row in ordered[::-1] if row.beside is not None]
     shown = shown[:MOST_CURVES]
@@ -87,7 +88,7 @@ def draw_settings(settings: Mapping[str, Sequence[Row]], path: Path) -> None:
     panels = figure.subplots(1, len(settings), squeeze=False)[0]
     for ax, (title, rows) in zip(panels, settings.items(), strict=True):
         ordered = sorted(rows, key=lambda row: row.beside is not None)
-        for height, (row, colour) in enumerate(zip(ordered, SETTINGS_COLOURS, strict=False)):
+        for height, (row, colour) in enumerate(zip(ordered, cycle(SETTINGS_COLOURS), strict=False)):
             for kept in row.kept:
                 ax.plot(kept.validation["update"], kept.validation["success"], color=colour, linewidth=0.9, alpha=0.45)
             mean = np.mean([kept.validation["success"] for kept in row.kept], axis=0)

@@ -60,7 +60,7 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
         "digest": training.digest,
         "seed": training.seed,
         "manifest": _manifest(training, run, updates),
-        "curve": {name: _rounded(record.get(name) for record in updates) for name in CURVE if name in updates[-1]},
+        "curve": {n: _rounded(one.get(n) for one in updates) for n in CURVE if any(n in one for one in updates)},
         "validation": {
             "update": [record["update"] for record in checked],
             **{name: _rounded(record[f"validation/{name}"] for record in checked) for name in VALIDATED},
@@ -79,11 +79,12 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
 
 
 def ran(training: Training, config: TrainConfig) -> Training:
-    """The training of a run's `config`. A limit of replies that the run has derived from its model counts as absent."""
-    rollout = config.rollout
+    """The training of a run's `config`. What the run has found by itself counts as absent: a limit of replies by its
+    model, and the commit of a model on the hub."""
+    rollout, asked = config.rollout, {name: getattr(training.config, name) for name in ("base", "revision")}
     if "max_new_tokens" not in training.config.rollout.model_fields_set:
         rollout = rollout.model_copy(update={"max_new_tokens": training.config.rollout.max_new_tokens})
-    return replace(training, config=config.model_copy(update={"rollout": rollout}))
+    return replace(training, config=config.model_copy(update={"rollout": rollout, **asked}))
 
 
 def _keep_panel(outcomes: Record, folder: Path) -> str:

@@ -122,7 +122,12 @@ class Runner:
                 escape(f"{name}: failed with status {child.status}: {child.last_log_line()} ({child.folder / LOG})")
             )
             return False
-        if keep(training, child.folder, self.results) is None:
+        try:
+            written = keep(training, child.folder, self.results)
+        except ConfigError as error:  # the others go on
+            bars.print(escape(f"{name}: {error}"))
+            return False
+        if written is None:
             return False  # stopped
         kept = find(training, self.results)
         assert kept is not None

@@ -26,6 +26,7 @@ from crbc_lab.studies.estimators import CRBC, ORACLE, Estimator
 from crbc_lab.studies.learning.settings import BLOCK, FEW, SECONDS, Draws, Setting, setting
 from crbc_lab.studies.learning.training import SHUFFLED, Budget, found, train
 from crbc_rl import credit
+from crbc_rl.config.extensions import locate
 from crbc_rl.config.text import parse_yaml
 from crbc_rl.errors import ConfigError
 
@@ -66,8 +67,11 @@ class Grid:
         return setting.rates if self.every_rate else setting.few
 
     def digest(self) -> str:
-        """Of everything that a result depends on but the code."""
-        told = json.dumps(asdict(self), sort_keys=True, default=str)
+        """Of everything that a result depends on, of code only that of modules which are named."""
+        names = [*self.settings, *(str(one.method) for one in self.estimators)]
+        own = sorted({name.partition(":")[0] for name in names if ":" in name})
+        code = [locate(module, [Path.cwd()], "study learning").sha256 for module in own]
+        told = json.dumps(asdict(self), sort_keys=True, default=str) + "".join(code)
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     def parts(self) -> list[Grid]:
@@ -232,10 +236,12 @@ PLAN = "plan.json"
 
 
 def write_plan(grid: Grid, folder: Path) -> Path:
-    """State a grid beforehand. Raises `ConfigError` where another one is stated already."""
+    """State a grid beforehand. Raises `ConfigError` where another one is stated already, and where a part is known."""
     check_plan(grid, folder)
     folder.mkdir(parents=True, exist_ok=True)
     stated = folder / PLAN
+    if not stated.is_file() and len(left(grid, folder)) < len(grid.parts()):
+        raise ConfigError(f"{folder} has results of it: what is known already cannot be stated beforehand")
     told = {
         "digest": grid.digest(),
         "measure": "area: exact success, mean over the evaluations of a training, seeds and instances",

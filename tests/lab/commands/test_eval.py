@@ -54,7 +54,8 @@ def test_the_file_says_what_was_played_and_how_each_episode_ended(
     data = read_evaluation(Path("a.json"))
     assert list(data) == [
         *("format", "crbc", "policy", "env", "modules", "data", "split", "panel", "seed", "temperature"),
-        *("max_new_tokens", "max_prompt_tokens", "truncation", "threads", "chunk", "result", "by_kind", "rows"),
+        *("max_new_tokens", "max_thought_tokens", "max_prompt_tokens", "truncation", "threads", "chunk"),
+        *("result", "by_kind", "rows"),
     ]
     panel = data["panel"]
     assert (data["policy"], panel["name"], panel["episodes"], len(panel["digest"])) == (
