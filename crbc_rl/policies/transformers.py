@@ -325,7 +325,7 @@ class TransformersPolicy:
     # ---- weights and files --------------------------------------------------------------------
 
     def cast(self, precision: torch.dtype) -> None:
-        """Keep the weights in another precision. Buffers stay: rounded frequencies turn positions by radians."""
+        """Keep the weights in another `precision`. Buffers stay: rounded frequencies turn positions by radians."""
         for weight in self.model.parameters():
             weight.data = weight.data.to(precision)
 

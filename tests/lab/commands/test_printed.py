@@ -71,7 +71,7 @@ class HostileEnv(AnchorEnv[str, str]):
     domain = "hostile"
 
     def __init__(self, text: str, as_page: bool = False) -> None:
-        super().__init__(Tasks(text), 3, False)
+        super().__init__(Tasks(text), 3)
         self.text, self.as_page = text, as_page
         self.action_space = UnicodeText(examples=(text,))
         self.observation_space = UnicodeText(max_length=2_000_000)
