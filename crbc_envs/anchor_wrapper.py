@@ -84,8 +84,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     `max_steps` defaults to the `max_episode_steps` of the inner spec, or to `MAX_STEPS`. `domain` defaults to that of
     the class, and to the inner id's name. `text` is the task's text, or `text(env, observation)` gives it at the start.
     `render` shows the inner environment in its render mode, which is the only one named in `metadata`: make `env` with
-    the mode that is wanted. A subclass may name in `metadata` those that it makes. `replies` is as in
-    `AnchorEnv`.
+    the mode that is wanted. A subclass may name in `metadata` those that it makes. `replies` is as in `AnchorEnv`.
 
     The tasks are found with a copy of `env`, so a running episode is left alone. `known` keeps those found so far, by
     index: environments that play the same tasks find each of them once if they are given the same dictionary.

@@ -177,7 +177,7 @@ def _iterate(matrix: csc_array, b: Floats) -> Floats | None:
     while True:
         residual = b - matrix @ values
         error = float(np.abs(residual).max()) / max(1.0, float(np.abs(values).max()))
-        stalled = error > before / 10
+        stalled = not error <= before / 10  # so that nan ends it
         if error <= (50 * ITERATED if stalled else ITERATED):
             return values
         if stalled:

@@ -110,6 +110,22 @@ def test_the_first_signal_stops_all_with_everything_saved_and_starts_no_other(
     assert not any(child.failed for child in children)
 
 
+def test_a_stop_that_comes_while_one_starts_is_not_lost(
+    make: Callable[..., ChildRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, start = make("a", seconds=60), ChildRun.start
+
+    def signalled(self: ChildRun) -> None:
+        signal.raise_signal(signal.SIGINT)
+        start(self)
+        while not begun(self):
+            time.sleep(0.01)
+
+    monkeypatch.setattr(ChildRun, "start", signalled)
+    assert not run_children([child], 1)
+    assert child.last_log_line() == "saved" and child.stopped
+
+
 def test_a_stop_while_the_last_one_runs_is_a_stop(make: Callable[..., ChildRun]) -> None:
     """No child waits any more, and yet not all were run to their end."""
     child = make("a", seconds=60)

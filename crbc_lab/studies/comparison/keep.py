@@ -81,7 +81,8 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
 def ran(training: Training, config: TrainConfig) -> Training:
     """The training of a run's `config`. What the run has found by itself counts as absent: a limit of replies by its
     model, and the commit of a model on the hub."""
-    rollout, asked = config.rollout, {name: getattr(training.config, name) for name in ("base", "revision")}
+    rollout, told = config.rollout, training.config
+    asked = {"base": config.base or told.base, "revision": told.revision and config.revision}
     if "max_new_tokens" not in training.config.rollout.model_fields_set:
         rollout = rollout.model_copy(update={"max_new_tokens": training.config.rollout.max_new_tokens})
     return replace(training, config=config.model_copy(update={"rollout": rollout, **asked}))

@@ -248,6 +248,7 @@ def test_what_could_be_seen_is_at_the_level_of_the_family():
     assert alone.smallest == st.smallest_difference(alone.error, alone.freedom)
     for one, level in ((alone, 0.05), (family, 0.05 / 3)):
         assert st.power(one.smallest, one.error, one.freedom, level) == pytest.approx(0.8)
+    assert st.power(0.05, 0.001, 9, 0.01) == 1.0  # the chance to miss it underflows
     assert st.power(0.0, 0.1, 9) == pytest.approx(0.025) and (st.power(0.1, 0.0, 9), st.power(0.0, 0.0, 9)) == (1, 0)
 
 

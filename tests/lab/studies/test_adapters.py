@@ -44,6 +44,17 @@ def test_a_run_with_its_merged_model_and_its_own_limit_is_the_training(training:
     assert ran(training, config.model_copy(update={"model": other})).digest != training.digest
 
 
+def test_the_commit_and_the_base_that_a_run_has_found_are_not_other_settings(training: Training) -> None:
+    on_hub = training.config.model_copy(update={"base": "somebody/base"})
+    asked = Training(training.scale, training.env, training.key, on_hub)
+    found = on_hub.model_copy(update={"base": None, "revision": "0123abc"})
+    assert ran(asked, found).digest == asked.digest
+    pinned = Training(asked.scale, asked.env, asked.key, on_hub.model_copy(update={"revision": "4567def"}))
+    assert ran(pinned, found).digest != pinned.digest
+    other = found.model_copy(update={"base": "somebody/else"})
+    assert ran(asked, other).digest != asked.digest
+
+
 def test_a_limit_that_the_study_names_is_part_of_it(training: Training) -> None:
     named = training.config.model_copy(update={"rollout": type(training.config.rollout)(max_new_tokens=19)})
     asked = Training(training.scale, training.env, training.key, named)

@@ -127,6 +127,11 @@ def test_where_iterating_makes_no_progress_the_factorisation_takes_over(monkeypa
     np.testing.assert_allclose(solved(system, 0.98), direct, rtol=0, atol=1e-12)
 
 
+def test_numbers_that_are_none_end_the_iteration():
+    M, reached = systems.grid(40)
+    assert solve._iterate(solve._system(M.row, M.col, M.data, len(reached)), np.full(len(reached), np.nan)) is None
+
+
 def test_two_earning_anchors_do_not_stop_the_iteration(monkeypatch):
     """BiCGSTAB, with a residual as sparse as b for its shadow, breaks down here after one iteration."""
     M, reached = systems.random_graph(2_000)
