@@ -13,7 +13,7 @@ from anchors import GroupError, Rollout, Step
 from crbc_envs.actions import cause_of, settled
 from crbc_envs.prompts import HISTORY_LENGTH, IMAGE, Conversation, Prompt, PromptWindow, Template
 from crbc_envs.storage.rollouts import Frame, encode_frame
-from crbc_envs.vector.contract import ForeignEnv, bare
+from crbc_envs.vector.contract import ForeignEnv, unwrapped_member
 from crbc_envs.vector.members import INDEPENDENT, begin, dynamics_of, make_member, noise_seed
 
 Message = dict[str, Any]
@@ -255,4 +255,6 @@ def _made(env: str | gymnasium.Env[Any, Any], kwargs: dict[str, Any]) -> Any:
         raise TypeError(f"ChatEpisode: {sorted(kwargs)[0]!r} goes to an environment that is made from an id")
     if isinstance(env, ForeignEnv):
         return env
-    return bare(env) or ForeignEnv(env, env.spec.id if env.spec is not None else type(env.unwrapped).__name__)
+    return unwrapped_member(env) or ForeignEnv(
+        env, env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    )

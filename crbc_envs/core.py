@@ -331,7 +331,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         truncated = not ended and (self._cut() or self._steps >= self.max_steps)
         self._over = ended or truncated
         info = self._info()
-        info.update(action=executed, valid=executed != INVALID, success=success, score=self._score())
+        info.update(action=executed, valid=executed != INVALID, success=success, score=float(self._score()))
         seen = present(self._observation(), self.observation_space, self.domain, self._steps)
         return seen, reward, ended, truncated, info
 

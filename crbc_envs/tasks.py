@@ -6,6 +6,7 @@ Neither depends on the worker, the machine or the hash seed.
 from __future__ import annotations
 
 import hashlib
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,10 +71,12 @@ class TaskPanel(ABC, Generic[T]):
         return self._task(self.index(index))
 
     def index(self, index: int) -> int:
-        """The same `index` as an int. Raises `IndexError` unless it is from 0 to `size` - 1."""
-        if not 0 <= index < self.size:
+        """The same `index` as an int. Raises `IndexError` unless it is from 0 to `size` - 1, and `TypeError` for what
+        is no whole number."""
+        number = operator.index(index)
+        if not 0 <= number < self.size:
             raise IndexError(f"task {index} is not in the {self.split} panel of {self.size} tasks")
-        return int(index)
+        return number
 
     def find(self, name: str) -> int | None:
         """The index of the task that the benchmark's own files call `name`; None where it has none."""

@@ -44,7 +44,7 @@ from crbc_envs.checking.probe import (
 from crbc_envs.checking.splits import SplitReport, compare_splits
 from crbc_envs.checking.subprocess import make_request, replay_in_subprocess
 from crbc_envs.demonstrations import played_groups
-from crbc_envs.vector.contract import attribute, bare
+from crbc_envs.vector.contract import attribute, bare, unwrapped_member
 
 __all__ = ["AnchorEnvError", "AnchorReport", "check_anchor_env"]
 
@@ -164,7 +164,7 @@ def check_anchor_env(
         with Location("splits") as at:
             at.expect(not splits.shared_tasks(), splits.shared_tasks())
     name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
-    anchor_env, chosen = bare(env), [start.options["task"] for start in starts if start.options is not None]
+    anchor_env, chosen = unwrapped_member(env), [start.options["task"] for start in starts if start.options is not None]
     groups = [] if anchor_env is None else list(played_groups(anchor_env, chosen))
     figures = {"noise": noise, "splits": splits, "skipped": skipped, "groups": groups}
     return _report(name, seed, walks, fuzzed=fuzz, invalid=refused / max(fuzz, 1), **figures)

@@ -54,6 +54,14 @@ def bare(env: gymnasium.Env[Any, Any]) -> AnchorEnv[Any, Any] | None:
     return env if isinstance(env, AnchorEnv) else None
 
 
+def unwrapped_member(env: gymnasium.Env[Any, Any]) -> AnchorEnv[Any, Any] | None:
+    """As `bare`. The `max_steps` of the environment becomes the limit of the wrappers that are left out."""
+    member = bare(env)
+    if member is not None:
+        member.max_steps = min([member.max_steps, *step_limits(env)])
+    return member
+
+
 def step_limits(env: gymnasium.Env[Any, Any]) -> list[int]:
     """The limits of the `TimeLimit` wrappers around an environment, from the outside in."""
     limits = []
@@ -103,7 +111,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
 
     With a panel, `reset(seed=..., options={"task": index})` is passed on. Without one, a task is a seed: it becomes
     `reset(seed=index)`, and the seed of the dynamics is not used. Attributes that the environment lacks have the
-    defaults of `AnchorEnv`; its domain is the name in its id.
+    defaults of `AnchorEnv`; its domain is the name in its id, and its `max_steps` are None where no limit is known.
 
     Raises `EnvError`, a `TypeError`, where an info, a reward or an observation breaks the contract.
     """
@@ -119,7 +127,9 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         self.legend = attribute(env, "legend", AnchorEnv.legend)
         self.replies: Replies = replies_of(env)
         self.anchor_name: str = attribute(env, "anchor_name", anchor_name(OWN, {}))
-        self.max_steps: int = attribute(env, "max_steps", min(step_limits(env), default=1))
+        own = attribute(env, "max_steps", None)
+        limits = [*step_limits(env), *([own] if isinstance(own, int) else [])]
+        self.max_steps: int | None = min(limits, default=None)
         self.expert: Callable[..., Expert | None] = attribute(env, "expert", _nothing)
         self.page: Callable[[], Rows | None] = attribute(env, "page", _nothing)
         self.distance: Callable[[], float | None] = attribute(env, "distance", _nothing)

@@ -23,7 +23,7 @@ from anchors import GroupError
 from crbc_envs.core import AnchorEnv, Infos, Members, Outcome
 from crbc_envs.noise import seed_noise
 from crbc_envs.tasks import stream
-from crbc_envs.vector.contract import ForeignEnv, bare, step_limits
+from crbc_envs.vector.contract import ForeignEnv, unwrapped_member
 
 SHARED = "shared"
 INDEPENDENT = "independent"
@@ -102,11 +102,7 @@ def make_member(env: str | EnvSpec, env_kwargs: dict[str, Any]) -> AnchorEnv[Any
     """
     name = name_of(env)
     made = gymnasium.make(env, disable_env_checker=True, **env_kwargs)
-    member = bare(made)
-    if member is None:
-        return ForeignEnv(made, name)
-    member.max_steps = min([member.max_steps, *step_limits(made)])
-    return member
+    return unwrapped_member(made) or ForeignEnv(made, name)
 
 
 def make_members(env: str | EnvSpec, env_kwargs: dict[str, Any], num_envs: int) -> Members:
@@ -309,6 +305,8 @@ def scatter(parts: Iterable[tuple[Sequence[int], Infos]], num_envs: int) -> Info
 
 def _write(merged: Infos, infos: Infos, at: NDArray[np.intp], num_envs: int) -> None:
     for name, column in infos.items():
+        if name in merged and not _mergeable(merged[name], column):
+            merged[name], column = _objects(merged, name), _objects(infos, name)
         if isinstance(column, dict):
             _write(merged.setdefault(name, {}), column, at, num_envs)
             continue
@@ -318,21 +316,41 @@ def _write(merged: Infos, infos: Infos, at: NDArray[np.intp], num_envs: int) -> 
         merged[name][at] = column
 
 
+def _mergeable(one: Any, other: Any) -> bool:
+    """Whether two columns hold the same kind of value, so that one column holds both without changing any."""
+    if isinstance(one, dict) or isinstance(other, dict):
+        return isinstance(one, dict) and isinstance(other, dict)
+    return (one.dtype, one.shape[1:]) == (other.dtype, other.shape[1:])
+
+
+def _objects(infos: Infos, name: str) -> NDArray[Any]:
+    """The column of one name as objects: each value as its environment gave it."""
+    mask = infos[f"_{name}"]
+    one = {name: infos[name], f"_{name}": mask}
+    return _object_column([member_info(one, int(member))[name] for member in np.flatnonzero(mask)], mask)
+
+
 def _column(values: list[Any], mask: NDArray[np.bool_]) -> Any:
     """The column of one name. `values` are those of the members in `mask`; the others get a blank value."""
-    first = values[0]
+    first, k = values[0], len(mask)
+    if any(type(value) is not type(first) for value in values):
+        return _object_column(values, mask)  # 1 beside 0.5: a column of either type would change the other
     if isinstance(first, dict):
         filled = iter(values)
         return pack([next(filled) if present else {} for present in mask])
-    k = len(mask)
     if type(first) in (int, float, bool) or isinstance(first, np.number):
         column = np.zeros(k, dtype=type(first))
-    elif isinstance(first, np.ndarray):
+    elif isinstance(first, np.ndarray) and all((v.dtype, v.shape) == (first.dtype, first.shape) for v in values):
         column = np.zeros((k, *first.shape), dtype=first.dtype)
     else:
-        column = np.full(k, None, dtype=object)
-        for i, value in zip(np.flatnonzero(mask), values, strict=True):  # one by one, because a tuple is one value
-            column[i] = value
-        return column
+        return _object_column(values, mask)
     column[mask] = values
+    return column
+
+
+def _object_column(values: list[Any], mask: NDArray[np.bool_]) -> NDArray[Any]:
+    """The column of any objects: `values` at the members in `mask`, None at the others."""
+    column = np.full(len(mask), None, dtype=object)
+    for i, value in zip(np.flatnonzero(mask), values, strict=True):  # one by one, because a tuple is one value
+        column[i] = value
     return column

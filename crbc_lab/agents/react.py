@@ -6,6 +6,7 @@ transcript, and at most `turns` lines are asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
@@ -43,7 +44,7 @@ class React:
         kind = chat.env.panel[episode.task].kind
         head = Head(self.style, self.settings.instruction, self.examples(kind), memory, chat.prompt.text)
         transcript = Transcript(self.style, head.opening)
-        most = self.settings.turns or int(chat.env.max_steps)
+        most = self.settings.turns or chat.env.max_steps or math.inf
         pending: list[Turn] = []  # thoughts since the last action
         first: Prompt | None = None  # the prompt that they began with
         while not trial.over:

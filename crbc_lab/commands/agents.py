@@ -63,10 +63,11 @@ def dry_run(config: AgentsConfig, folder: Path, console: Console) -> None:
     with closing(Run(config)) as run:
         panel = run.panel()
         (prompt,) = first_prompts(run)
-        steps = int(run.chats[0].env.max_steps)
+        steps = run.chats[0].env.max_steps
     model = config.model
     turns = steps if config.agent == "direct" else config.react.turns or steps
-    most = config.episodes * len(config.seeds) * (config.trials * (turns + 1) - 1)  # a reflection between two trials
+    # A reflection stands between two trials.
+    most = turns and config.episodes * len(config.seeds) * (config.trials * (turns + 1) - 1)
     # Making the policy checks the address, and its password is shown nowhere from then on.
     place = redacted(ChatPolicy(model.endpoint, model.name).url) if model.endpoint is not None else ""
     limits = config.limits
@@ -78,7 +79,7 @@ def dry_run(config: AgentsConfig, folder: Path, console: Console) -> None:
         f"model        {model.name} {f'at {place}' if place else 'in this process'}",
         f"panel        {panel['env']}, {panel['data'] or 'own'} data, {config.episodes:,} {panel['split']} tasks, "
         f"{len(config.seeds)} seed(s), digest {panel['digest'][:16]}",
-        f"calls        at most {most:,}",
+        f"calls        {f'at most {most:,}' if most else 'no limit: the environment names no limit of steps'}",
         f"budget       {' or '.join(budget) or 'none: set limits.tokens or limits.money'}",
         f"run folder   {folder}",
         "first prompt",

@@ -222,7 +222,7 @@ class Game:
         """The situation. A game that is played with keys stays where it is on the terminal; any other scrolls."""
         if self._keys():
             self.console.clear()
-        limit = f" of {self.env.max_steps}" if self.env.max_steps > 1 else ""  # 1: perhaps there is none
+        limit = f" of {self.env.max_steps}" if self.env.max_steps else ""
         title = f"{self.info['task_id']}  step {self.info['step']}{limit}"
         self.console.rule(Text(printable(title)), align="left", style="dim")
         rows = self.env.page()

@@ -137,7 +137,7 @@ def _learning(config: TrainConfig, env: EnvCheck, model: Architecture | None) ->
         except ConfigError as error:
             yield str(error)
     method, horizon = config.credit.method, config.credit.options.get("horizon")
-    if isinstance(horizon, int) and horizon < env.max_steps:
+    if isinstance(horizon, int) and env.bounded and horizon < env.max_steps:
         least = f"set it to {env.max_steps} or more"
         yield f"credit.{method}.horizon: {horizon}, and an episode may have {env.max_steps} steps: {least}"
     if config.rollout.max_thought_tokens is not None:

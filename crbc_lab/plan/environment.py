@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 import crbc_envs  # noqa: F401  registers the ids
+from crbc_envs.anchor_wrapper import MAX_STEPS
 from crbc_envs.core import AnchorEnv
 from crbc_envs.demonstrations import played_groups
 from crbc_envs.errors import DataError, RequirementError
@@ -31,6 +32,8 @@ class EnvCheck:
     """The result of `check_env`: in `errors` what can never work, in `findings` what is missing on this machine."""
 
     max_steps: int = 1
+    bounded: bool = True
+    """False where the environment names no limit of steps, so that `max_steps` is an assumption."""
     tasks: dict[str, TaskPanel[Any]] = field(default_factory=dict)
     """The tasks by split; empty where the environment cannot be made here."""
     stochastic: bool = False
@@ -90,7 +93,8 @@ def _play_one(config: RunConfig, spec: EnvSpec, split: str, checked: EnvCheck) -
         checked.tasks[split] = env.panel
         if len(checked.tasks) > 1:
             return
-        checked.max_steps, checked.stochastic = env.max_steps, env.stochastic
+        checked.max_steps, checked.bounded = env.max_steps or MAX_STEPS, env.max_steps is not None
+        checked.stochastic = env.stochastic
         if isinstance(config, TrainConfig):
             checked.dynamics = dynamics_of(env, config.rollout.dynamics)
         window = _window(config, env, checked)

@@ -67,10 +67,11 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
         gpu = f"on a GPU, or without one on the CPU with {config.threads} threads"
     yield "processes", f"{plan.gpus}{nodes}, {gpu}; {generators}{room}"
     tokens = tokens_per_row(config)
+    limit = "" if plan.checked.env.bounded else " (assumed: register the environment with max_episode_steps)"
     yield (
         "an update",
         f"{config.rollout.num_groups} groups of {config.rollout.group_size}, {batches.groups} with each generator: "
-        f"{batches.rollouts:,} rollouts of at most {plan.checked.env.max_steps} steps, "
+        f"{batches.rollouts:,} rollouts of at most {plan.checked.env.max_steps} steps{limit}, "
         f"so at most {batches.rows:,} rows" + ("" if tokens is None else f" of at most {tokens:,} tokens"),
     )
     yield (

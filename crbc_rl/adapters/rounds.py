@@ -12,6 +12,7 @@ from anchors import InternedRollouts
 from crbc_envs import VectorDiscreteActions
 from crbc_envs.wrappers import GroupWrapper
 from crbc_rl import credit
+from crbc_rl.errors import ConfigError
 
 
 class Rounds(GroupWrapper):
@@ -22,6 +23,8 @@ class Rounds(GroupWrapper):
     the first observations of the next, and those before in `infos["final_obs"]`. `infos["episode"]` has the return
     "r" and the length "l" of those that end, as Gymnasium's `RecordEpisodeStatistics`. Tasks are drawn from the first
     `num_tasks` of the panel, by default from all of it; `reset(seed=...)` seeds the draws.
+
+    Raises `ConfigError` for an environment that names no limit of steps.
     """
 
     env: VectorDiscreteActions
@@ -29,7 +32,9 @@ class Rounds(GroupWrapper):
 
     def __init__(self, envs: VectorDiscreteActions, num_tasks: int | None = None) -> None:
         super().__init__(envs)
-        self.horizon = envs.env.max_steps
+        if envs.env.max_steps is None:
+            raise ConfigError("a round ends at the limit of steps: register the environment with max_episode_steps")
+        self.horizon: int = envs.env.max_steps
         self.num_tasks = num_tasks or len(envs.env.panel)
         self.live_steps = self.time = 0
         self.finished: list[InternedRollouts] = []

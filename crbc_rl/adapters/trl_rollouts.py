@@ -23,7 +23,7 @@ class GroupRollouts:
 
     `kwargs` are those of `ChatEpisode`, without the split. A prompt has `rows` = `group_size` x the environment's
     `max_steps` rows. Those behind the end of an episode are fillers: they have no record, and a mask leaves them out.
-    Raises `ConfigError` for an environment that shows frames.
+    Raises `ConfigError` for an environment that shows frames, or that names no limit of steps.
     """
 
     def __init__(self, env_id: str, group_size: int, **kwargs: Any) -> None:
@@ -31,6 +31,8 @@ class GroupRollouts:
         env = self.episode("train", 0).env
         if len(env.observation_space.shape or ()) > 2:
             raise ConfigError("TRL's rollout_func takes no frames: give the environment observation='text'")
+        if env.max_steps is None:
+            raise ConfigError(f"{env_id}: rows are counted by the limit of steps: register it with max_episode_steps")
         self.size, self.steps, self.rows = group_size, env.max_steps, group_size * env.max_steps
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:

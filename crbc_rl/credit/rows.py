@@ -7,7 +7,7 @@ So every rollout says how many steps the environment counted, and a row that is 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -85,7 +85,8 @@ def advantages_from_rows(
     what it is given may want 0.1. It is not 0, and each method has its own: docs/trainers.md.
 
     Raises `GroupError` that names group, rollout and step of a row that is lost, repeated, inconsistent or without a
-    value, and `CreditError` for an unknown method or option, and for a score that is no finite number.
+    value, and the column that `earns` wants where it is not given. Raises `CreditError` for an unknown method or
+    option, and for a score that is no finite number.
     """
     if isinstance(reward, str):
         raise CreditError(f"reward is a column here, the environment's own rewards: say earns={reward!r}")
@@ -94,12 +95,22 @@ def advantages_from_rows(
     options |= {name: value for name, value in given.items() if value is not None}
     check_options(method, options)
     columns = (group, rollout, step, anchor, action, success, length, valid, reward, final_anchor, truncated, score)
-    table = Table.read(dict(zip((*NEEDED, *OPTIONAL), columns, strict=True)), group_size)
+    named = dict(zip((*NEEDED, *OPTIONAL), columns, strict=True))
+    check_earned(options, [name for name, column in named.items() if column is not None])
+    table = Table.read(named, group_size)
     if scores is not None:
         options["scores"] = scores if callable(scores) else table.scores(read("scores", scores))
     credits = np.empty(len(table.order))
     credits[table.order] = advantages_interned(table.interned(), method, scale=scale, **options)
     return credits
+
+
+def check_earned(options: Mapping[str, Any], columns: Collection[str]) -> None:
+    """Raise `GroupError` where what steps earn under `options` is of a column that is not among `columns`."""
+    for option in ("reward", "group_reward"):
+        column = {"score": "score", "step": "reward"}.get(str(options.get(option)))
+        if column is not None and column not in columns:
+            raise GroupError(f"what steps earn is of the column {column!r}, and no row has it")
 
 
 def per_token(advantages: Any, mask: Any) -> Any:

@@ -18,7 +18,7 @@ from crbc_rl.credit.api import Floats, Method, check_scale, estimator_of
 from crbc_rl.credit.columns import flags, integers, numbered, plain, read
 from crbc_rl.credit.metrics import credit_metrics
 from crbc_rl.credit.rewards import Reward
-from crbc_rl.credit.rows import NEEDED, OPTIONAL, Table
+from crbc_rl.credit.rows import NEEDED, OPTIONAL, Table, check_earned
 
 Row = Mapping[str, Any]
 """One environment step, with the columns of `advantages_from_rows`: `ChatEpisode.record` is one."""
@@ -55,9 +55,7 @@ def advantages_of_update(
     estimator.check(options)
     live = [number for number, row in enumerate(rows) if row]
     columns = _columns([rows[number] or {} for number in live])
-    for column, kinds in (("score", ("score",)), ("reward", ("step",))):
-        if column not in columns and {options.get("reward"), options.get("group_reward")} & set(kinds):
-            raise GroupError(f"what steps earn is of the column {column!r}, and no row has it")
+    check_earned(options, columns)
     lost, figures = _lost(columns, group_size)
     gone = max(0, (num_groups or 0) - int(figures["groups"]))
     if lost or gone:
@@ -72,7 +70,7 @@ def advantages_of_update(
         columns = {name: [column[place] for place in whole] for name, column in columns.items()}
         scores = columns.pop("scores", None)
         table = Table.read(columns, group_size)
-        if scores is not None:
+        if scores is not None and "scores" in estimator.options:
             options["scores"] = table.scores(read("scores", scores))
         process = EmpiricalProcess.from_interned(table.interned())
         terms = estimator.terms(process, **options)

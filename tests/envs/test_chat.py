@@ -195,3 +195,12 @@ def test_without_a_judge_rows_have_no_scores_and_turns_are_not_kept() -> None:
     episode.begin(task=3)
     episode.reply("up")
     assert "scores" not in episode.rows[0] and not episode.turns and not episode.scores()
+
+
+def test_the_time_limit_of_an_instance_binds_its_episodes() -> None:
+    chat = ChatEpisode(gymnasium.make("CRBC-Sokoban-v0", observation="text", max_episode_steps=3))
+    chat.begin(task=0, seed=0)
+    replies = 0
+    while chat.reply("?"):
+        replies += 1
+    assert (replies, chat.rollout().truncated) == (2, True)

@@ -148,6 +148,28 @@ def test_a_terminated_failure_is_over_for_the_environment_too():
         env.step("right")
 
 
+class Graded(CorridorEnv):
+    """Grades its outcome by an int or a float, as it comes."""
+
+    def _score(self):
+        return 1 if self.open else self.cell / 10
+
+
+def test_a_score_is_a_float_however_it_is_computed():
+    env = Graded()
+    env.reset(options={"task": 4})  # cell 1, the key in cell 3
+    scores = [env.step(move)[4]["score"] for move in ["right", "right", "take key", *["right"] * 5, "open door"]]
+    assert scores == [0.2, 0.3, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0]
+    assert set(map(type, scores)) == {float}
+
+
+def test_a_task_is_a_whole_number():
+    env = CorridorEnv()
+    assert env.reset(options={"task": np.int64(3)})[1]["task_id"] == "corridor/train/3"
+    with pytest.raises(TypeError, match="float"):
+        env.reset(options={"task": 3.9})
+
+
 # ---- limits ---------------------------------------------------------------------------------------
 
 

@@ -78,6 +78,11 @@ def hinted_sokoban(**options):
     return Hints(SokobanEnv(observation="text", **options), "by the entry point")
 
 
+def split_countdown(split="train", replies="thought"):
+    """A countdown that takes what a run passes. It ends by itself, and names no limit of steps."""
+    return CountdownEnv()
+
+
 def unrecorded_sokoban(**options):
     return Unrecorded(SokobanEnv(observation="text", **options))
 
@@ -89,6 +94,7 @@ def numbered_sokoban(**options):
 HINTS = Hints.wrapper_spec(word="by the spec")
 
 gymnasium.register("Countdown-v0", entry_point="foreign_envs:CountdownEnv")
+gymnasium.register("SplitCountdown-v0", entry_point="foreign_envs:split_countdown")
 gymnasium.register("HintedSokoban-v0", entry_point="foreign_envs:hinted_sokoban")
 gymnasium.register("UnrecordedSokoban-v0", entry_point="foreign_envs:unrecorded_sokoban")
 gymnasium.register("NumberedSokoban-v0", entry_point="foreign_envs:numbered_sokoban")

@@ -180,6 +180,13 @@ def test_a_file_of_far_too_many_rows_is_not_read(written: Path, monkeypatch: pyt
 # ---- what is written can be read ------------------------------------------------------------------
 
 
+def test_more_rows_than_are_read_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MOST_ROWS", 1)
+    with pytest.raises(GroupError, match="not written: it has 2 rows, and at most 1 are read; write several files"):
+        write_groups(tmp_path / "a.parquet", group())
+    assert not list(tmp_path.iterdir())
+
+
 def group(reward: Any = 0.0, task: Any = "t", label: Any = "", **ends: Any) -> list[RolloutGroup]:
     return [RolloutGroup([Rollout([Step("s", "a", 1.0), Step("t", "b", reward, label)], False, **ends)], task)]
 

@@ -102,6 +102,15 @@ def test_the_wrappers_of_gymnasium_alone_are_removed_and_their_limit_is_kept():
     assert GroupVectorEnv("HintsAddedSokoban-v0", 1, 1).members.envs[0].spec.max_episode_steps == 9
 
 
+def test_a_limit_is_known_where_a_wrapper_or_the_environment_names_it():
+    assert make_member("Countdown-v0", {}).max_steps is None
+    countdown = gymnasium.make("Countdown-v0", max_episode_steps=7)
+    assert ForeignEnv(countdown, "Countdown-v0").max_steps == 7
+    assert make_member("HintedSokoban-v0", {"max_episode_steps": 4}).max_steps == 4  # its own is longer
+    with closing(GroupVectorEnv("Countdown-v0", 2, 2)) as envs:
+        assert envs.max_steps is None
+
+
 def test_a_task_is_a_seed_where_there_is_no_panel():
     with closing(GroupVectorEnv("Countdown-v0", 2, 2)) as envs:
         _, info = envs.reset(options={"task": [5, 6]})

@@ -12,7 +12,7 @@ from toy_env import CorridorEnv
 from anchors import FAILURE, INVALID, SUCCESS, InternedRollouts, TransitionCounts
 from crbc_envs import GroupVectorEnv
 from crbc_envs.core import Outcome
-from crbc_envs.vector.members import pack, scatter
+from crbc_envs.vector.members import member_info, pack, scatter
 from crbc_envs.vector.recorder import FIRST_WIDTH, Numbers, Recorder
 
 
@@ -63,6 +63,28 @@ def test_parts_scatter_to_what_packing_all_of_them_gives(parts):
     present = {m for part in parts for m in part}
     whole = scatter([(part, pack([infos[m] for m in part])) for part in parts], 4)
     assert_same(whole, gymnasium_packs([infos[m] if m in present else {} for m in range(4)]))
+
+
+UNLIKE = [
+    (0, 0.5, 1),
+    (True, None, 3),
+    (None, 0.25, None),
+    (np.arange(2), np.arange(3), np.arange(2)),
+    ({"r": 1}, 2, {"l": 0.5}),
+    ({"r": 1}, {"r": 0.5}, {"r": "x"}),
+]
+
+
+@pytest.mark.parametrize("values", UNLIKE)
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [2, 1, 0]])
+@pytest.mark.parametrize("parts", [[[0, 1, 2]], [[0], [1], [2]], [[2, 0], [1]]])
+def test_values_of_unlike_types_keep_their_own_in_any_order(values, order, parts):
+    infos = [{"own": values[place], "step": 3} for place in order]
+    whole = scatter([(part, pack([infos[m] for m in part])) for part in parts], 3)
+    for member, info in enumerate(infos):
+        told = member_info(whole, member)
+        assert told["step"] == 3
+        assert repr(told["own"]) == repr(info["own"])  # 1 is not 1.0 or True here
 
 
 def begun(*tasks, size=2):

@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import foreign_envs  # noqa: F401  registers SplitCountdown-v0
 import numpy as np
 import pytest
 from scripted_model import ScriptedPolicy, agents_config, play
@@ -143,6 +144,12 @@ def test_the_page_after_a_purchase_is_its_score(tmp_path: Path) -> None:
     assert "Here is one example.\n\nWebShop\nInstruction: \n" in text
     bought = "Action: click[buy now]\nObservation: Your score (min 0.0, max 1.0): 1.0\n\nHere is the task.\nWebShop\n"
     assert bought in text
+
+
+def test_an_environment_that_names_no_limit_is_played_to_its_end(tmp_path: Path) -> None:
+    env = {"id": "SplitCountdown-v0", "kwargs": {}}
+    _, told = asked(tmp_path, "react", ["Action: one"] * 20, env=env)
+    assert told["steps"] == 20 and told["endings"] == {"steps": 1}  # it reads no tags, and ends after 20 steps
 
 
 # ---- memory: Reflexion ------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import foreign_envs  # noqa: F401  registers SplitCountdown-v0
 import gymnasium
 import httpx
 import noisy_envs  # noqa: F401  registers ids
@@ -149,6 +150,13 @@ def test_the_length_of_an_environment_that_cannot_be_made_is_its_own_default(mod
             assert (found.max_steps, found.errors) == (steps, []) and found.findings[0].name == "environment"
     finally:
         gymnasium.registry.pop("OfAnotherLength-v0")
+
+
+def test_a_plan_says_that_the_limit_of_steps_is_assumed(model):
+    config = small(model, env={"id": "SplitCountdown-v0", "kwargs": {}})
+    assert (checked := environment.check_env(config)).max_steps == 100 and not checked.bounded
+    limited = small(model, env={"id": "SplitCountdown-v0", "kwargs": {"max_episode_steps": 9}})
+    assert (checked := environment.check_env(limited)).max_steps == 9 and checked.bounded
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from crbc_envs.sokoban.rules import MOVES
 from crbc_rl import credit
 from crbc_rl.adapters.rounds import Rounds
 from crbc_rl.adapters.sb3 import GroupCredit, GroupVecEnv, LiveRolloutBuffer
+from crbc_rl.errors import ConfigError
 
 GROUPS, SIZE, HORIZON = 3, 4, 6
 
@@ -361,3 +362,8 @@ def test_the_recorded_groups_reach_the_loss(
     }
     assert seen == pytest.approx(wanted, abs=1e-6)
     assert sum(map(len, evaluated)) == sum(map(len, batches)) == len(wanted)
+
+
+def test_rounds_want_a_limit_of_steps() -> None:
+    with pytest.raises(ConfigError, match="register the environment with max_episode_steps"):
+        Rounds(VectorDiscreteActions(GroupVectorEnv("foreign_envs:Countdown-v0", 1, 2), 4, 64))

@@ -303,6 +303,11 @@ def test_a_process_with_a_part_of_a_group_is_refused(prompts: list[str]) -> None
         GroupRollouts("CRBC-Sokoban-v0", 3, max_steps=4, observation="text")(prompts, None)
 
 
+def test_rows_want_a_limit_of_steps() -> None:
+    with pytest.raises(ConfigError, match="register it with max_episode_steps"):
+        GroupRollouts("foreign_envs:SplitCountdown-v0", 3)
+
+
 @pytest.mark.parametrize(
     ("changes", "kwargs", "said"),
     [

@@ -226,3 +226,12 @@ def test_definitions_and_numbers_beyond_what_is_counted() -> None:
     table = {"rollout": [0], "step": [0], "anchor": [0], "action": [0], "group": [0], "success": [1]}
     with pytest.raises(GroupError, match="length: 9223372036854775808 is beyond 2"):
         InternedRollouts(**table, length=np.array([2**63], dtype=np.uint64))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("column", "options"), [
+    ("reward", {"earns": "step"}), ("reward", {"group_reward": "step"}), ("score", {"earns": "score"})
+])  # fmt: skip
+def test_a_column_that_the_method_wants_is_named_where_it_is_not_given(column: str, options: dict[str, Any]) -> None:
+    columns = {name: values for name, values in good().items() if name != column}
+    with pytest.raises(GroupError, match=f"of the column '{column}', and no row has it"):
+        credit.advantages_from_rows(**columns, method="crbc", **options)

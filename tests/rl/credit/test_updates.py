@@ -94,6 +94,11 @@ def test_ids_may_be_single_values_of_arrays():
     assert np.array_equal(update(rows)[0], of())
 
 
+def test_scores_in_the_rows_are_for_the_method_that_takes_them():
+    judged = [{**row, "scores": 0.5} for row in ROWS]
+    assert np.array_equal(update(judged, method="grpo")[0], of("grpo"))
+
+
 def test_scores_and_other_columns_travel_in_the_rows():
     judged = [
         {**row, "scores": recorded_groups.score(reply), "note": "passed over"}
