@@ -92,8 +92,12 @@ class ToolCreditTrainer(StepCreditTrainer):
     sources = ("environment_factory", None)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        size = self.num_generations if self.model.training else self.num_generations_eval
-        return super()._generate_and_score_completions([{**x, "rollout": i % size} for i, x in enumerate(inputs)])
+        training = self.model.training
+        size = self.num_generations if training else self.num_generations_eval
+        seed = self.args.seed + (self.state.global_step if training else 0)  # a later update has other noise
+        return super()._generate_and_score_completions(
+            [{"seed": seed, **x, "rollout": i % size} for i, x in enumerate(inputs)]
+        )
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
         for environment in self.environments:

@@ -37,7 +37,8 @@ class Engine:
 def _copy(config: TrainConfig, policy: TransformersPolicy) -> Generator:
     """A whole copy of a sharded model."""
     whole = load_policy(config.model, policy.device, config.rollout)
-    whole.model.to(getattr(torch, config.policy.precision)).requires_grad_(False)
+    whole.cast(getattr(torch, config.policy.precision))
+    whole.model.requires_grad_(False)
     return whole
 
 

@@ -97,17 +97,22 @@ def with_a_tool(dynamics: str | None) -> list[Rollout]:
 def numbers_of_tools(size: int) -> list[int]:
     """The members that the trainer makes of two groups' rows."""
     given: list[Any] = []
+    seeds: list[set[int]] = []
 
     class Parent:
         def _generate_and_score_completions(self, inputs: Any) -> Any:
             given.extend(row["rollout"] for row in inputs)
+            seeds.append({row["seed"] for row in inputs})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StepCreditTrainer, "_generate_and_score_completions", Parent._generate_and_score_completions)
         trainer = object.__new__(ToolCreditTrainer)
-        trainer.__dict__.update(num_generations=size, model=SimpleNamespace(training=True))
-        trainer._generate_and_score_completions([{"task": TASK}] * 2 * size)
-    assert given == [*range(size)] * 2
+        trainer.__dict__.update(num_generations=size, num_generations_eval=size, args=SimpleNamespace(seed=5))
+        for training, own in ((True, {}), (False, {}), (True, {"seed": 3})):
+            trainer.__dict__.update(model=SimpleNamespace(training=training), state=SimpleNamespace(global_step=2))
+            trainer._generate_and_score_completions([{"task": TASK, **own}] * 2 * size)
+    assert seeds == [{7}, {5}, {3}], "other noise in each update, the same in each evaluation, the data set's if any"
+    assert given == [*range(size)] * 6
     return given[:size]
 
 

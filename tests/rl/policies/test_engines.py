@@ -1,6 +1,7 @@
 """Sampling engines by name, and engines of one's own."""
 
 import pytest
+import torch
 from learner_fixtures import small
 
 from crbc_lab.plan.plan import make_plan
@@ -44,6 +45,14 @@ def test_a_function_is_an_engine_that_samples_apart_from_the_trained_model(model
 def test_an_engine_s_package_is_asked_for(model, own):
     config = small(model, generator={"engine": "mine:Shop.engine"})
     assert [finding.name for finding in make_plan(config).checked.findings] == ["no-such-package"]
+
+
+def test_a_copy_has_weights_of_the_precision_and_buffers_in_full(model):
+    config = small(model, policy={"precision": "bfloat16"})
+    copy = engines.ENGINES["transformers"].create(config, load_policy(config.model)).model
+    assert {weight.dtype for weight in copy.parameters()} == {torch.bfloat16}
+    assert {buffer.dtype for buffer in copy.buffers()} == {torch.float32}, "frequencies of positions"
+    assert not any(weight.requires_grad for weight in copy.parameters())
 
 
 @pytest.mark.slow
