@@ -144,10 +144,11 @@ def test_the_readme_fits_a_screen_or_two() -> None:
 
 
 def test_the_readmes_figures_are_those_of_the_results() -> None:
-    results = (ROOT / "docs/results.md").read_text().partition("<!-- results: main/lab/sokoban -->")[2]
+    results = (ROOT / "docs/results.md").read_text().partition("<!-- results: fair/lab/sokoban -->")[2]
     results = results.partition("<!-- end -->")[0]
     said = " ".join(README.split())
-    for method, quoted in (("GRPO", "{} points above GRPO ({} to {})"), ("GiGPO", "GiGPO ({}, {} to {})")):
+    for method in ("GRPO", "GiGPO", "GraphGPO"):
+        quoted = f"{{}}{' points' * (method == 'GRPO')} above {method} ({{}} to {{}})"
         (figures,) = re.findall(rf"^\| {method} \|.*?\| (\S+) \((\S+) to (\S+)\)", results, re.MULTILINE)
         assert quoted.format(*(f"{0.0 - float(figure):.1f}" for figure in (figures[0], figures[2], figures[1]))) in said
 
