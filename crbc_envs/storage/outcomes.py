@@ -14,7 +14,8 @@ from crbc_envs.storage.files import parse_json
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result for one game. `difference` is empty if there was none; `verbs` counts the commands by verb."""
+    """The result for one game. `difference` is empty if there was none; `verbs` counts the commands by verb. `engine`
+    is a hash of the engine's sources, where a later run may take the result over."""
 
     game: str
     family: str
@@ -23,6 +24,7 @@ class Outcome:
     won: bool
     difference: str
     verbs: dict[str, int]
+    engine: str = ""
 
 
 class Conformance(NamedTuple):

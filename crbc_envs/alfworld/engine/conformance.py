@@ -8,6 +8,7 @@ because otherwise most draws would be "go to". At every step the text, the admis
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.game import GAME_FILE, GameFile, parse, read_game_file
 from crbc_envs.alfworld.engine.textworld import TextWorldGame
 from crbc_envs.errors import DataError
+from crbc_envs.storage.files import replacing
 from crbc_envs.storage.outcomes import Outcome, line_of, read_outcomes
 
 COMPARED = ("text", "admissible commands", "won")
@@ -118,14 +120,22 @@ def published(directory: Path) -> list[Listed]:
     return [Listed(f"{f.parent.name}/{f.name}", partial(read_game_file, f)) for f in game_folders(directory)]
 
 
+def engine_digest() -> str:
+    """A hash of the sources of this package."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"\n".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+
+
 def conform_all(games: Sequence[Listed], steps: int, seed: int, out: Path) -> Iterator[Outcome]:
     """Play one game after the other, each with its own seed. `out` (JSON lines) records the finished ones.
 
-    Yields the outcomes, recorded ones first. A game is played again if it differed, had fewer steps, or had
-    another seed.
+    Yields the outcomes, recorded ones first. A game is played again if it differed, had fewer steps, another seed or
+    another engine: the sources of this package have changed since.
     """
+    sources = engine_digest()
     known = read_outcomes(out) if out.exists() else []
-    done = {(outcome.game, outcome.seed): outcome for outcome in known if not outcome.difference}
+    agreed = (outcome for outcome in known if not outcome.difference and outcome.engine == sources)
+    done = {(outcome.game, outcome.seed): outcome for outcome in agreed}
     todo = []
     for n, game in enumerate(games):
         outcome = done.get((game.name, seed + n))
@@ -134,11 +144,11 @@ def conform_all(games: Sequence[Listed], steps: int, seed: int, out: Path) -> It
         else:
             todo.append((game, seed + n))
     out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("w", encoding="utf-8") as lines:
-        lines.writelines(map(line_of, known))  # rewritten, without a last line that was cut short
-        lines.flush()
+    with replacing(out) as lines:  # without a last line that was cut short
+        lines.writelines(line_of(outcome).encode() for outcome in known)
+    with out.open("a", encoding="utf-8") as lines:
         for game, own_seed in todo:
-            outcome = replace(conform(game.read(), steps, own_seed), game=game.name)
+            outcome = replace(conform(game.read(), steps, own_seed), game=game.name, engine=sources)
             lines.write(line_of(outcome))
             lines.flush()
             yield outcome

@@ -209,6 +209,16 @@ def test_a_longer_run_or_another_seed_walks_again(walked):
     assert len(names) == 9
 
 
+def test_agreement_of_another_engine_is_not_taken_over(walked, monkeypatch):
+    games, out, names = walked
+    list(conform_all(games, 10, 0, out))
+    monkeypatch.setattr(conformance, "engine_digest", lambda: "changed since")
+    list(conform_all(games, 10, 0, out))
+    assert len(names) == 6
+    list(conform_all(games, 10, 0, out))
+    assert len(names) == 6
+
+
 def test_a_line_that_was_not_finished_is_walked_again(walked):
     folders, out, names = walked
     list(conform_all(folders[:2], 10, 0, out))
