@@ -13,6 +13,7 @@ from scripted_model import FaultyModel, ScriptedPolicy, agents_config, play, ser
 from crbc_envs.storage.rollouts import read_groups, read_recording
 from crbc_lab import cli
 from crbc_lab.agents.config import load_agents_config
+from crbc_rl.config.extensions import Module
 from crbc_rl.errors import ConfigError
 
 CONFIGS = sorted((ROOT / "configs/agents").glob("*.yaml"))
@@ -42,6 +43,21 @@ def test_the_shipped_configs_are_valid_and_named_as_their_files(path: Path) -> N
     assert config.env.id.lower() == f"crbc-{environment}-v0" and config.env.prompt == "text"
     assert config.split == "test" and config.model.temperature == 0.4
     assert load_agents_config(Path(f"agents/{config.name}"), (), "http://x/v1", "m").identity() == config.identity()
+
+
+def test_a_result_depends_on_the_modules_and_the_weights(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    weights = tmp_path / "mine/model.safetensors"
+    weights.write_bytes(b"first")
+    config = load_agents_config(write_agents_config(tmp_path / "config.yaml", model={"name": "mine", "endpoint": None}))
+    before = config.identity()
+    weights.write_bytes(b"later")
+    assert {name for name, value in config.identity().items() if before[name] != value} == {"weights"}
+    told = [
+        config.model_copy(update={"modules": {"halls": Module(file=file, sha256=digest)}}).identity()
+        for file, digest in (("/here/halls.py", "a" * 64), ("/there/halls.py", "a" * 64), ("/here/halls.py", "b" * 64))
+    ]
+    assert told[0] == told[1] != told[2] != config.identity()
 
 
 def test_a_model_folder_is_relative_to_the_config_or_to_the_current_folder(

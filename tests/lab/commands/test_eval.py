@@ -171,6 +171,10 @@ def test_what_differs_is_named_before_anything_is_played(config: Path, capsys: p
     write_config(config, Path("none"), env=ROOMS, seed=3)
     assert "seed = 0, and now it is 3" in refused(capsys, *begun)
     assert "seed = 0, and now it is 3" in refused(capsys, *asked, "a.json", "--resume")
+    write_config(config, Path("none"), env={**ROOMS, "replies": "tags"})
+    assert "env.replies = None, and now it is 'tags'" in refused(capsys, *begun)
+    write_config(config, Path("none"), env=ROOMS, rollout={"max_new_tokens": 4, "max_thought_tokens": 2})
+    assert "max_thought_tokens = None, and now it is 2" in refused(capsys, *begun)
     write_config(config, Path("none"), env=ROOMS)
     for broken in (b"{}\n", b'{"rows": [{"task": 0}]}\n', json.dumps({"rows": data["rows"][1:5]}).encode() + b"\n"):
         Path("b.partial.jsonl").write_bytes(lines[0].encode() + b"\n" + broken)

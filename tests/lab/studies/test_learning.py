@@ -474,6 +474,25 @@ def test_a_world_of_ones_own_is_learned_in(
     )
 
 
+def test_an_own_estimator_stands_beside_all_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "even.py").write_text("def ones(process):\n    return [1.0] * len(process.steps()[1])\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CRBC_ALLOW_IMPORT", "1")
+    asked = ["study", "learning", "--method", "all", "--method", "even:ones", "--world", "hub", "--out", "out"]
+    cli.main([*asked, "--plan"])
+    stated = study.planned(tmp_path / "out")
+    assert stated is not None
+    methods = [one.method for one in stated.estimators]
+    assert set(credit.METHODS) <= set(methods) and methods[-1] == "even:ones" and len(methods) == len(set(methods))
+
+
+def test_what_is_known_is_not_stated_beforehand(tmp_path: Path) -> None:
+    study.run(GRID, tmp_path)
+    with pytest.raises(ConfigError, match="has results of it: what is known already cannot be stated beforehand"):
+        study.write_plan(GRID, tmp_path)
+    assert not (tmp_path / study.PLAN).exists()
+
+
 def test_results_of_other_seeds_are_not_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["study", "learning", "--world", "hub", "--method", "crbc", "--method", "grpo", "--out", str(tmp_path)]
     study.run(GRID, tmp_path)
@@ -504,6 +523,10 @@ def test_an_estimator_has_options_or_is_of_a_module(tmp_path: Path, monkeypatch:
     assert set(Credit(own, runs)(played)) == {2.0}
     grid = Grid((own,), ("stop",), (0,), instances=2, choosing=1, budget=Budget(1, 2))
     assert study.run(grid, tmp_path / "out", jobs=2)[0].estimator == "flat:ones,by=2"
+    before = grid.digest()
+    with (tmp_path / "flat.py").open("a") as file:
+        file.write("# changed\n")
+    assert grid.digest() != before
     with pytest.raises(ConfigError, match="--method flat:one: "):
         study.run(replace(grid, estimators=(study.named("flat:one"),)), tmp_path / "out", jobs=2)
 

@@ -9,16 +9,20 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from kept_fixtures import STUDY
 from paths import ROOT
+from rich.console import Console
 
 from crbc_lab.cli import main
 from crbc_lab.studies.comparison import keep as keep_module
+from crbc_lab.studies.comparison import run as run_module
 from crbc_lab.studies.comparison.definition import load_study
 from crbc_lab.studies.comparison.kept import read
+from crbc_lab.studies.comparison.run import Runner
 from crbc_lab.studies.comparison.trainings import trainings
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import studies
@@ -38,6 +42,17 @@ def started(study, place, gpus=1):
 
 
 @pytest.mark.full
+def test_a_result_that_is_refused_ends_no_other_training(monkeypatch, tmp_path):
+    def keep(training, folder, results):
+        raise ConfigError(f"seed {training.seed} is of another config")
+
+    monkeypatch.setattr(run_module, "keep", keep)
+    runner, lines = Runner(tmp_path, tmp_path, 1, Console()), []
+    child, bars = SimpleNamespace(failed=False, folder=tmp_path), SimpleNamespace(print=lines.append)
+    assert [runner._ended(str(seed), child, SimpleNamespace(seed=seed), bars) for seed in (3, 4)] == [False, False]
+    assert lines == ["3: seed 3 is of another config", "4: seed 4 is of another config"]
+
+
 def test_a_study_that_is_killed_goes_on_and_ends_in_a_table(study, tmp_path):
     """Killed within the second training, it leaves the first alone; the results equal those of one that ran through."""
 
