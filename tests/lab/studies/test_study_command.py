@@ -41,7 +41,6 @@ def started(study, place, gpus=1):
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
-@pytest.mark.full
 def test_a_result_that_is_refused_ends_no_other_training(monkeypatch, tmp_path):
     def keep(training, folder, results):
         raise ConfigError(f"seed {training.seed} is of another config")
@@ -53,6 +52,7 @@ def test_a_result_that_is_refused_ends_no_other_training(monkeypatch, tmp_path):
     assert lines == ["3: seed 3 is of another config", "4: seed 4 is of another config"]
 
 
+@pytest.mark.full
 def test_a_study_that_is_killed_goes_on_and_ends_in_a_table(study, tmp_path):
     """Killed within the second training, it leaves the first alone; the results equal those of one that ran through."""
 
