@@ -69,8 +69,8 @@ def write_columns(path: Path, columns: Mapping[str, Any], env_id: str, lengths: 
     """Write columns of equal length to a temporary file, then rename it to `path`. `told`, of which `TOLD` has the
     names, goes into the header as far as it is not None.
 
-    Raises `GroupError` that names the column for values that the file could not give back: NaN, no value, another type;
-    and for more rows than are read.
+    Raises `GroupError` for more rows than are read, and one that names the column for values that the file could not
+    give back: NaN, no value, another type.
     """
     import pyarrow as pa
 
@@ -90,10 +90,8 @@ def write_columns(path: Path, columns: Mapping[str, Any], env_id: str, lengths: 
     if "image" in columns:  # makes `datasets` decode the column as images
         metadata["huggingface"] = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}})
     table = pa.table(arrays, pa.schema([(name, _type(name)) for name in arrays], metadata=metadata))
-    if table.num_rows > MOST_ROWS:
-        most = f"it has {table.num_rows:,} rows, and at most {MOST_ROWS:,} are read; write several files"
-        raise GroupError(f"{path}: not written: {most}")
-    if wrong := _fault(table):
+    many = f"of {table.num_rows:,} rows at most {MOST_ROWS:,} are read: write several files"
+    if wrong := many if table.num_rows > MOST_ROWS else _fault(table):
         raise GroupError(f"{path}: not written: {wrong}")
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -182,7 +182,7 @@ def test_a_file_of_far_too_many_rows_is_not_read(written: Path, monkeypatch: pyt
 
 def test_more_rows_than_are_read_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "MOST_ROWS", 1)
-    with pytest.raises(GroupError, match="not written: it has 2 rows, and at most 1 are read; write several files"):
+    with pytest.raises(GroupError, match="not written: of 2 rows at most 1 are read: write several"):
         write_groups(tmp_path / "a.parquet", group())
     assert not list(tmp_path.iterdir())
 
