@@ -139,7 +139,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
         if self._speaks and admissible is None:
             raise ValueError(f"{self.domain} takes text: admissible must give the actions of now, or actions name all")
         self._actions = {} if self._speaks else named_actions(actions, self.env.action_space)
-        self._terminated = False
+        self._terminated = self._truncated = False
         self._arrive(*self.env.reset(seed=0), 0)
         self._anchor()  # phi is tried at once, so that its errors come from here
         self.action_space = UnicodeText(examples=self._admissible() if self._speaks else tuple(self._actions))
@@ -240,8 +240,8 @@ class AnchorWrapper(AnchorEnv[Any, int]):
 
     def _asked(self) -> tuple[str, ...]:
         """What is admissible now, as the environment says."""
-        of = self._admissible_of
-        given = self._told.get(of, () if self._terminated else None) if isinstance(of, str) else of and of(self.env)
+        of, at_the_end = self._admissible_of, () if self._terminated or self._truncated else None
+        given = self._told.get(of, at_the_end) if isinstance(of, str) else of and of(self.env)
         if given is None or isinstance(given, str):
             raise EnvError(f"{self._where}: the admissible actions are {brief(given)}; return a list of texts")
         if self._speaks:

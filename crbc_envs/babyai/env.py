@@ -62,7 +62,8 @@ class BabyAI(AnchorWrapper):
     mission. "situation" is the key of the view and of where the agent stands, and "paper" is the same, since nothing in
     the view answers an invalid reply. "observation" is the key of the view alone.
 
-    Rewards are MiniGrid's: 0, and with success 1 less 0.9 times the share of `max_steps` that was used.
+    Rewards are MiniGrid's: 0, and with success 1 less 0.9 times the share of `max_steps` that was used,
+    without refused replies.
 
     Raises `RequirementError` where MiniGrid is not installed, and `ValueError` for a level that it does not have.
     """

@@ -20,6 +20,7 @@ require("stable-baselines3", "2.8", "2.10", "sb3")
 
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -66,7 +67,8 @@ class GroupVecEnv(VecEnv):
         return [of_all[m] for m in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        return [False for _ in self._get_indices(indices)]
+        """A member is as if in SB3's `Monitor`: `info["episode"]` has its return and length, without idle steps."""
+        return [wrapper_class is Monitor for _ in self._get_indices(indices)]
 
 
 class LiveRolloutBuffer(RolloutBuffer):

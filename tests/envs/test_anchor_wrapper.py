@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Any
 
 import gymnasium
 import lake_env
 import numpy as np
 import pytest
 import wrapped_envs  # registers the ids below
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete, Text
 from worker_play import play
 
 import crbc_envs
@@ -391,3 +392,27 @@ def test_what_is_no_environment_is_refused():
         wrapped_envs.taxi(tasks=0)
     with pytest.raises(ValueError, match="split must be one of train, validation, test"):
         wrapped_envs.taxi(split="dev")
+
+
+class Told(gymnasium.Env[int, str]):
+    """Its info lists what is valid, and at the end, after three steps, nothing."""
+
+    def __init__(self, cut: bool) -> None:
+        self.cut, self.action_space, self.observation_space = cut, Text(9), Discrete(9)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.time = 0
+        return 0, {"valid": ["go"]}
+
+    def step(self, action: str) -> Any:
+        self.time += 1
+        over = self.time == 3
+        return self.time, 0.0, over and not self.cut, over and self.cut, {} if over else {"valid": ["go"]}
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_nothing_is_admissible_after_the_end_however_it_ended(cut: bool) -> None:
+    env = AnchorWrapper(Told(cut), phi=lambda env, seen: seen, success=lambda *told: False, admissible="valid")
+    env.reset(seed=0)
+    *_, (_, _, terminated, truncated, info) = [env.step("go") for _ in range(3)]
+    assert (terminated, truncated, list(info["admissible_actions"])) == (not cut, cut, [])

@@ -130,8 +130,11 @@ def make_panel(
 ) -> TaskPanel[GameFile]:
     """One split of generated or published games. `rooms` and `verb` apply to generated games only.
 
-    Raises `ValueError` for unknown data, and `DataError` if the published games are missing.
+    Raises `ValueError` for unknown data, and for a `directory` beside generated games; `DataError` if the published
+    games are missing.
     """
     if data not in DATA:
         raise ValueError(f"data must be one of {', '.join(DATA)}; got {data!r}")
+    if data == "generated" and directory is not None:
+        raise ValueError("data_dir is the folder of the published games: give data='official' too")
     return AlfworldPanel(split, rooms, verb) if data == "generated" else OfficialPanel(split, directory)

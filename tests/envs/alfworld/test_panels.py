@@ -149,6 +149,8 @@ def test_an_unknown_option_is_named():
         AlfworldPanel("train", verb="shove")
     with pytest.raises(ValueError, match="data must be one of generated, official; got 'real'"):
         make_panel("real", "train")
+    with pytest.raises(ValueError, match="data_dir is the folder of the published games: give data='official' too"):
+        make_panel("generated", "train", directory="somewhere")
 
 
 # ---- published -------------------------------------------------------------------------------------

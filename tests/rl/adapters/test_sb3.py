@@ -14,6 +14,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import VecNormalize
 
 from crbc_envs import GroupVectorEnv, VectorDiscreteActions
 from crbc_envs.sokoban.rules import MOVES
@@ -367,3 +369,9 @@ def test_the_recorded_groups_reach_the_loss(
 def test_rounds_want_a_limit_of_steps() -> None:
     with pytest.raises(ConfigError, match="register the environment with max_episode_steps"):
         Rounds(VectorDiscreteActions(GroupVectorEnv("foreign_envs:Countdown-v0", 1, 2), 4, 64))
+
+
+def test_the_episodes_of_members_are_told_and_not_counted_anew() -> None:
+    """SB3 counts the steps of what is in no `Monitor` itself, and would add idle ones to the next episode."""
+    envs = GroupVecEnv(rounds_of())
+    assert envs.env_is_wrapped(Monitor) == [True] * GROUPS * SIZE and not any(envs.env_is_wrapped(VecNormalize))
