@@ -412,7 +412,7 @@ class Told(gymnasium.Env[int, str]):
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_nothing_is_admissible_after_the_end_however_it_ended(cut: bool) -> None:
-    env = AnchorWrapper(Told(cut), phi=lambda env, seen: seen, success=lambda *told: False, admissible="valid")
+    env = AnchorWrapper(Told(cut), phi=lambda env, seen: seen, success=lambda *told: False, admissible="valid", tasks=1)
     env.reset(seed=0)
     *_, (_, _, terminated, truncated, info) = [env.step("go") for _ in range(3)]
     assert (terminated, truncated, list(info["admissible_actions"])) == (not cut, cut, [])
