@@ -128,8 +128,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         self.replies: Replies = replies_of(env)
         self.anchor_name: str = attribute(env, "anchor_name", anchor_name(OWN, {}))
         own = attribute(env, "max_steps", None)
-        limits = [*step_limits(env), *([own] if isinstance(own, int) else [])]
-        self.max_steps: int | None = min(limits, default=None)
+        self.max_steps: int | None = min([*step_limits(env), *([] if own is None else [own])], default=None)
         self.expert: Callable[..., Expert | None] = attribute(env, "expert", _nothing)
         self.page: Callable[[], Rows | None] = attribute(env, "page", _nothing)
         self.distance: Callable[[], float | None] = attribute(env, "distance", _nothing)

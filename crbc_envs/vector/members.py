@@ -333,7 +333,7 @@ def _objects(infos: Infos, name: str) -> NDArray[Any]:
 def _column(values: list[Any], mask: NDArray[np.bool_]) -> Any:
     """The column of one name. `values` are those of the members in `mask`; the others get a blank value."""
     first, k = values[0], len(mask)
-    if any(type(value) is not type(first) for value in values):
+    if len(set(map(type, values))) > 1:
         return _object_column(values, mask)  # 1 beside 0.5: a column of either type would change the other
     if isinstance(first, dict):
         filled = iter(values)
