@@ -83,7 +83,7 @@ class ChatEpisode:
 
         The members of a group have the same task, seed and `group`, and each its own `rollout`, the member's number or
         a text. Without `group` the task's id and the seed name it. Raises `ValueError` without `rollout`, where its
-        members have noise of their own.
+        members have noise of their own, and where the prompt does not show the frame that is observed.
         """
         noise = None
         if self.dynamics == INDEPENDENT:
@@ -95,7 +95,9 @@ class ChatEpisode:
             noise = noise_seed(seed, rollout)
         observation, info = begin(self.env, seed, None if task is None else {"task": task}, noise)
         rollout = 0 if rollout is None else rollout
-        self._talk = Conversation(PromptWindow.of(self.env, *self._ask), observation, info)
+        window = PromptWindow.of(self.env, *self._ask)
+        window.require_frame(observation, info)
+        self._talk = Conversation(window, observation, info)
         self._ids = {"group": f"{info['task_id']}/{seed}" if group is None else group, "rollout": rollout}
         self._steps, self._outcome, self._scores, self.turns, self.causes = [], {}, [], [], []
         return self._ask_next()

@@ -47,11 +47,15 @@ class GroupChat:
         self._conversations: list[Conversation] = []
 
     def begin(self, tasks: Sequence[int], seeds: Sequence[int]) -> list[int]:
-        """Begin task `tasks[g]` with `seeds[g]` in each group g. Returns the members that wait for a reply: all."""
+        """Begin task `tasks[g]` with `seeds[g]` in each group g. Returns the members that wait for a reply: all.
+
+        Raises `ValueError` where the prompt does not show the frame that is observed.
+        """
         observations, infos = self.envs.reset(options={"task": tasks, "group_seed": seeds})
         by_member = [member_info(infos, m) for m in range(self.envs.num_envs)]
         for window in self._windows:
             window.history.clear()
+        self._windows[0].require_frame(observations[0], by_member[0])
         self._conversations = list(map(Conversation, self._windows, observations, by_member))
         self.causes = [[] for _ in by_member]
         return list(range(self.envs.num_envs))

@@ -233,6 +233,20 @@ class PromptWindow:
         frames = (observation,) if IMAGE in text and is_frame(observation) else ()
         return Prompt(text, frames, self.system, (self.template, view))
 
+    def require_frame(self, observation: Any, info: dict[str, Any]) -> None:
+        """Raise `ValueError` where a frame is observed and the template has no place for it, or the other way round."""
+        places, frame = IMAGE in self.ask(observation, info).text, is_frame(observation)
+        if frame and not places:
+            raise ValueError(
+                f"{self.domain}: the observation is a frame, and the prompt has no place for it, so the policy would "
+                "not see it: make the environment with observation=text, or choose another style or template"
+            )
+        if places and not frame and IMAGE not in str(observation):
+            raise ValueError(
+                f"{self.domain}: the prompt shows a frame, and the observation is none: make the environment with "
+                "observation=rgb, or choose another style"
+            )
+
     def record(self, observation: Any, action: str) -> None:
         """Keep a record: the `action` that was executed after `observation`."""
         self.history.append((_text(observation), action))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -77,7 +78,7 @@ class ChildRun:
         config = refuse_link(self.folder / ASKED)
         with WriteErrors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            replace_file(config, yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False).encode())
+            replace_file(config, yaml.safe_dump(self._asked(), sort_keys=False).encode())
         launched: list[str | Path] = ["crbc_lab.cli", "train", config, "--run", self.folder, "--start-or-resume"]
         if self.follow_links:
             launched.append("--follow-links")
@@ -95,6 +96,11 @@ class ChildRun:
                 env={**os.environ, CHILD: "1", LIKE: like},
                 start_new_session=True,  # a Ctrl-C at the terminal comes to this process alone
             )
+
+    def _asked(self) -> dict[str, Any]:
+        """Its config as plain data, without a limit of replies that nobody named: its process derives that."""
+        named = "max_new_tokens" in self.config.rollout.model_fields_set
+        return self.config.model_dump(mode="json", exclude={"rollout": set() if named else {"max_new_tokens"}})
 
     def last_log_line(self) -> str:
         """The last line of its log."""

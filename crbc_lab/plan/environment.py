@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from crbc_envs.anchor_wrapper import MAX_STEPS
 from crbc_envs.core import AnchorEnv
 from crbc_envs.demonstrations import played_groups
 from crbc_envs.errors import DataError, RequirementError
-from crbc_envs.prompts import IMAGE, Prompt, PromptWindow, is_frame
+from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.tasks import SPLITS, TaskPanel, rng
 from crbc_envs.vector.members import INDEPENDENT, SHARED, LocalMembers, creator, dynamics_of, make_member, member_info
 from crbc_lab.plan.findings import Finding
@@ -115,7 +115,10 @@ def _play_one(config: RunConfig, spec: EnvSpec, split: str, checked: EnvCheck) -
                 return
         observation = outcome.observations[0]
         checked.prompt = window.ask(observation, member_info(outcome.infos, 0))
-        checked.errors += _frames(config, observation, checked.prompt)
+        try:
+            window.require_frame(observation, member_info(outcome.infos, 0))
+        except ValueError as error:
+            checked.errors.append(f"env.prompt: {config.env.prompt!r}: {error}")
 
 
 def _window(config: RunConfig, env: Any, checked: EnvCheck) -> PromptWindow | None:
@@ -126,20 +129,6 @@ def _window(config: RunConfig, env: Any, checked: EnvCheck) -> PromptWindow | No
     except ValueError as error:
         checked.errors.append(f"env.prompt: {error}")
         return None
-
-
-def _frames(config: RunConfig, observation: Any, prompt: Prompt) -> Iterator[str]:
-    """Where the prompt and the observation disagree about a frame."""
-    places = prompt.text.count(IMAGE)
-    if places and not is_frame(observation) and IMAGE not in str(observation):
-        yield (
-            f"env.prompt: {config.env.prompt!r} shows a frame, and the observation is none: env.kwargs.observation=rgb"
-        )
-    if not places and is_frame(observation):
-        yield (
-            f"env.prompt: {config.env.prompt!r} has no place for a frame, so the policy would not see the observation "
-            "(rgb): set env.kwargs.observation=text, or choose another style"
-        )
 
 
 def _parameters(spec: EnvSpec) -> tuple[dict[str, inspect.Parameter], bool]:

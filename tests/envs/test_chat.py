@@ -15,6 +15,7 @@ from foreign_envs import CountdownEnv
 from anchors import INVALID, GroupError, RolloutGroup
 from crbc_envs import ChatEpisode, GroupVectorEnv, Prompt
 from crbc_envs.actions import tagged
+from crbc_envs.group_chat import GroupChat
 from crbc_envs.prompts import IMAGE
 from crbc_envs.storage.rollouts import decode_frame
 from crbc_rl import credit
@@ -23,7 +24,7 @@ from crbc_rl.rollout.collect import collect
 
 KINDS: list[tuple[str, str, dict[str, Any]]] = [
     ("CRBC-Sokoban-v0", "compact", {"observation": "text"}),
-    ("CRBC-Sokoban-v0", "text", {"observation": "rgb"}),
+    ("CRBC-Sokoban-v0", "image", {"observation": "rgb"}),
     ("CRBC-ALFWorld-v0", "text", {}),
     ("CRBC-WebShop-v0", "text", {}),
 ]
@@ -150,6 +151,20 @@ def test_environments_that_are_made_already() -> None:
         ChatEpisode(env, split="test")
     with pytest.raises(ValueError, match="no prompt style 'txt'.*did you mean 'text'"):
         ChatEpisode("CRBC-Sokoban-v0", "txt")
+
+
+def test_a_prompt_that_does_not_show_what_is_observed_is_refused() -> None:
+    """Sokoban's default observation is a frame, which only the style "image" shows."""
+    with pytest.raises(ValueError, match="sokoban: the observation is a frame, and the prompt has no place for it"):
+        ChatEpisode("CRBC-Sokoban-v0").begin(0)
+    with pytest.raises(ValueError, match="the prompt shows a frame, and the observation is none"):
+        ChatEpisode("CRBC-Sokoban-v0", "image", observation="text").begin(0)
+    chat = GroupChat(GroupVectorEnv("CRBC-Sokoban-v0", 1, 2), "compact")
+    with pytest.raises(ValueError, match="the prompt has no place for it"):
+        chat.begin([0], [0])
+    chat.close()
+    seen = ChatEpisode("CRBC-Sokoban-v0", lambda view: f"{IMAGE} {view.task}").begin(0)
+    assert len(frames_of(seen)) == 1
 
 
 def test_an_environment_of_another_class() -> None:

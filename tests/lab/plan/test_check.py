@@ -110,7 +110,7 @@ def test_a_group_of_one_teaches_nothing(model, method):
 
 def test_a_frame_without_a_place_in_the_prompt_is_not_seen(model):
     env = {"id": "CRBC-Sokoban-v0", "kwargs": {}, "prompt": "compact"}
-    with pytest.raises(ConfigError, match="'compact' has no place for a frame"):
+    with pytest.raises(ConfigError, match="'compact': sokoban: .* the prompt has no place for it"):
         check_run(small(model, env=env))
 
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from crbc_envs.demonstrations import expert_steps
 from crbc_envs.prompts import Conversation, PromptWindow
 from crbc_envs.vector.members import make_member
+from crbc_lab.child_runs import ChildRun
 from crbc_lab.cli import main
 from crbc_lab.plan import processor
 from crbc_lab.plan.check import check_run
@@ -27,6 +28,8 @@ from crbc_lab.plan.show import print_plan
 from crbc_rl.config import TrainConfig, load_config, parse_config
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
+from crbc_rl.runs.folder import require_same
+from crbc_rl.runs.own import ASKED
 
 SHORT = "sokoban-short"
 HOUSE = {"id": "CRBC-ALFWorld-v0", "prompt": "compact"}
@@ -88,6 +91,21 @@ def test_a_training_keeps_the_derived_limit(tmp_path: Path) -> None:
     derived = check_run(load_config(path, [*few, *steps])).config.rollout.max_new_tokens
     assert load_config(tmp_path / "run").rollout.max_new_tokens == derived > 16
     main(["train", str(path), "--run", str(tmp_path / "run"), "--resume", *settings])
+    require_same(tmp_path / "run", load_config(path, [*few, *steps]))  # as `--seeds --resume` does
+    with pytest.raises(ConfigError, match="rollout.max_new_tokens"):
+        require_same(tmp_path / "run", load_config(path, [*few, *steps, "rollout.max_new_tokens=16"]))
+
+
+@pytest.mark.parametrize("named", [None, 16])
+def test_a_child_derives_the_limit_that_its_config_leaves_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: int | None
+) -> None:
+    monkeypatch.setattr("crbc_lab.child_runs.subprocess.Popen", lambda *told, **options: None)
+    child = ChildRun("one", foreign(**({} if named is None else {"max_new_tokens": named})), tmp_path)
+    child.start()
+    asked = load_config(tmp_path / ASKED)
+    assert asked == child.config
+    assert check_run(asked).config.rollout == check_run(child.config).config.rollout
 
 
 def test_an_evaluation_of_a_config_has_the_derived_limit(

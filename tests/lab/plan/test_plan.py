@@ -241,7 +241,7 @@ def test_a_model_of_unknown_shape_leaves_the_memory_open(capsys: pytest.CaptureF
         (
             "sokoban_qwen2.5_vl_3b",
             ("env.kwargs.observation=text",),
-            "'image' shows a frame, and the observation is none",
+            "'image': sokoban: the prompt shows a frame, and the observation is none",
         ),
         ("sokoban_qwen2.5_vl_3b", ("model=Qwen/Qwen2.5-7B-Instruct",), "sees no images"),
         ("sokoban_qwen2.5_vl_3b", ("eval.episodes=3000",), "3000 episodes, and the validation panel has 2,000 tasks"),
