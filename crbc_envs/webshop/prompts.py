@@ -57,14 +57,17 @@ def webshop_compact(view: View) -> str:
     """A short prompt of 50 to 600 tokens: the task, the page (`observation.compact`), and the options that were chosen.
 
     All is in lower case, as actions are, so that a word of the task looks alike in a title and in an option.
-    The page alone lists the admissible actions. So those of lines that were cut off stand before the rest of the page.
+    The page alone lists the admissible actions. So those of lines that were cut off stand before the rest of the page,
+    and all of them before a page in a form without buttons ("text", "html", "url"), which is shown as it is.
     """
-    page = shop.compact(shop.without_task(view.observation, view.task)).lower()
-    if view.observation.startswith(CUT):
+    page, buttons = shop.without_task(view.observation, view.task), "button_]" in view.observation
+    page = (shop.compact(page) if buttons else f"{page}\n").lower()
+    if not buttons or view.observation.startswith(CUT):
         lines = {line.replace("*]", "]").removesuffix("*") for line in page.splitlines()}
         shown = lines | {f"click[{line}]" for line in lines}  # options stand there without "click[]"
         gone = [mark for mark in map(shop.mark, view.admissible) if mark not in shown]
-        page = CUT + "".join(f"{mark}\n" for mark in dict.fromkeys(gone)) + page.removeprefix(CUT)
+        marks = "".join(f"{mark}\n" for mark in dict.fromkeys(gone))
+        page = CUT * view.observation.startswith(CUT) + marks + page.removeprefix(CUT)
     chosen = shop.chosen(view.observation, [action for _, action in view.history])
     page += f"Chosen: {', '.join(chosen)}\n" * bool(chosen)
     refused = "That is not possible.\n" * (view.history[-1:] != () and view.history[-1][1] == INVALID)

@@ -32,6 +32,7 @@ def agents(config: AgentsConfig, folder: Path, again: bool, transcripts: int, co
     """Play what is not finished in `folder` and print the result. Returns whether every episode is finished, with a
     valid reply among all."""
     check(config)
+    config = fitted(config)
     model = open_model(config)
     done, total = 0, config.episodes * len(config.seeds)
     account: Ledger | None = None
@@ -97,6 +98,17 @@ def check(config: AgentsConfig) -> None:
     size = env.panels[config.split]
     if config.episodes > size:
         raise ConfigError(f"episodes: {config.episodes:,}, and the {config.split} panel has {size:,} tasks")
+
+
+def fitted(config: AgentsConfig) -> AgentsConfig:
+    """The config, with replies that leave half of a local model's positions to the prompt, where it names no limit."""
+    model = config.model
+    if model.endpoint is not None or "max_tokens" in model.model_fields_set:
+        return config
+    from crbc_rl.policies.files import model_folder, positions, read_config
+
+    most = min(model.max_tokens, positions(read_config(model_folder(model.name))) // 2)
+    return config.model_copy(update={"model": model.model_copy(update={"max_tokens": most})})
 
 
 def open_model(config: AgentsConfig) -> ChatPolicy | Policy:

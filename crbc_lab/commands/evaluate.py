@@ -27,13 +27,14 @@ from crbc_lab.plan.check import check_run, fitting
 from crbc_lab.plan.lengths import expert_lengths
 from crbc_lab.progress import Bars
 from crbc_rl.batches import Turn
-from crbc_rl.config import TrainConfig
+from crbc_rl.config import RolloutConfig, TrainConfig
 from crbc_rl.config.revisions import model_digest
 from crbc_rl.errors import redacted
 from crbc_rl.names import ADAPTER, WARMSTART
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
-from crbc_rl.policies.load import load_policy, merged
+from crbc_rl.policies.files import positions
+from crbc_rl.policies.load import limit, load_policy, merged
 from crbc_rl.rollout.evaluate import Asking, Columns, play_tasks, summarise
 from crbc_rl.rollout.invalid import InvalidReplies, by_cause, quotes
 from crbc_rl.rollout.panel import EvalPanel, digest_of
@@ -136,10 +137,9 @@ def _player(policy: str | Path | ChatPolicy, run: Run, panel: EvalPanel, order: 
     if isinstance(policy, Path):
         whole = merged(policy) if (policy / ADAPTER).is_file() else policy
         trained, model = (policy / WARMSTART).is_file(), load_policy(whole)
-        room: int = model.model.config.get_text_config().max_position_embeddings
-        asking = _asking(config, trained, order.max_tokens, min(MAX_TOKENS, room // 2))
-        model.max_prompt_tokens = room - asking.max_new_tokens
-        model.think_at_most(config.rollout.max_thought_tokens if trained else None, asking.max_new_tokens)
+        asking = _asking(config, trained, order.max_tokens, min(MAX_TOKENS, positions(model.model.config) // 2))
+        rollout = config.rollout if trained else RolloutConfig()
+        limit(model, rollout.model_copy(update={"max_new_tokens": asking.max_new_tokens}))
         print_line(console, _asked(policy.name, config, asking, trained, panel))
         told = {"which": "model", "name": policy.name, "digest": model_digest(whole), **asdict(asking)}
         plays.decode = model.decode_prompt

@@ -71,8 +71,6 @@ class Order:
         for setting in self.settings:
             if setting.startswith("model="):
                 raise ConfigError(f"--set {setting}: the policy of {found.path} is evaluated")
-            if setting.startswith("env.prompt="):
-                data["env"]["template"] = None
             set_value(data, setting)
         return parse_config(data, f"{found.path} with --set") if self.settings else config
 

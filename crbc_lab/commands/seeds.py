@@ -117,8 +117,9 @@ def _show(children: Sequence[ChildRun], console: Console) -> None:
     pairs = []
     for child in children:
         tested = evaluated(read_metrics(child.folder), "test") if begun(child.folder) else []
-        row = [f"{record['test/success']:.1%}" for record in (*tested[:1], *tested[1:][-1:])]
-        if len(tested) > 1:
+        ended = len(tested) > 1 and finished(child.folder, child.config.updates)  # else the last test is an older one
+        row = [f"{record['test/success']:.1%}" for record in (*tested[:1], *tested[1:][-1:] * ended)]
+        if ended:
             last = tested[-1]
             row.append(f"{last['test/low']:.1%} to {last['test/high']:.1%}")
             pairs.append((tested[0]["test/success"], last["test/success"]))

@@ -76,7 +76,7 @@ def show_outcome(folder: Path, update: int, console: Console) -> None:
     """Print the results of a run that ended after `update`, and write its report."""
     report_path = write_report(folder)
     tested = evaluated(read_metrics(folder), "test")
-    if len(tested) < 2:
+    if len(tested) < 2 or tested[-1]["update"] != update:  # an older test is that of a policy before
         console.print(
             f"[yellow]stopped after update {update}; everything up to it is saved[/]\n"
             f"to continue: the same command with --resume\nreport {escape(str(report_path))}",

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from crbc_envs.actions import tagged
+from crbc_envs.actions import CLOSE_THINK, OPEN_THINK, tagged
 from crbc_envs.demonstrations import Demonstration, Env, corrected_steps, expert_steps, prompted, random_successes
 from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.storage.files import refuse_link, replacing_folder
@@ -314,5 +314,8 @@ def _backward(policy: TransformersPolicy, turns: list[Turn], parts: int) -> floa
 
 
 def _as_turn(policy: TransformersPolicy, prompt: Prompt, reply: str) -> Turn:
+    """A lesson. Where the chat template opens the thought, the reply goes on with it, or closes it at once."""
+    if policy.opens_thought:
+        reply = reply.removeprefix(OPEN_THINK) if reply.startswith(OPEN_THINK) else CLOSE_THINK + reply
     ids = [*policy.tokenizer.encode(reply, add_special_tokens=False), policy.eos]
     return Turn(policy.encode(prompt), ids, [0.0] * len(ids))

@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Send
 
+from crbc_envs.actions import OPEN_THINK
 from crbc_lab.model_server.answers import Answer
 from crbc_lab.model_server.batcher import Batcher
 from crbc_lab.model_server.requests import LARGEST_BODY, Order, Reader, Refused
@@ -84,7 +85,8 @@ class Endpoint:
         seed = int(self._seeds.integers(2**31)) if asked.seed is None else asked.seed
         changed = asyncio.Event() if asked.stream else None
         draws, thought = np.random.default_rng, self.policy.thought
-        row = partial(Row, most=order.most, thought=thought, order=order, changed=changed)
+        opened = OPEN_THINK * (order.chat and self.policy.opens_thought)
+        row = partial(Row, most=order.most, thought=thought, order=order, changed=changed, text=opened)
         rows = [row(turn, draws((seed + k) % 2**63)) for turn in order.prompts for k in range(asked.n)]
         answer = Answer(self.policy, self.text, order, rows, seed=seed, **self.about)
         return _Sent(self._pieces(answer), "text/event-stream" if asked.stream else "application/json")

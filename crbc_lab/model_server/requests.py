@@ -17,6 +17,7 @@ from crbc_envs.storage.files import parse_json, shown
 from crbc_envs.storage.rollouts import Frame, decode_frame
 from crbc_rl.batches import Turn
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.files import positions
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.policies.vision import VisionPolicy
 
@@ -134,7 +135,7 @@ class Reader:
 
     def __init__(self, policy: TransformersPolicy, name: str) -> None:
         self.policy, self.name = policy, name
-        self.positions: int = policy.model.config.get_text_config().max_position_embeddings
+        self.positions = positions(policy.model.config)
         self._longest = self.positions * max(map(len, policy.tokenizer.get_vocab()))
         """No text of more characters has room."""
         policy.remembered = 0  # each prompt is read once

@@ -24,6 +24,7 @@ class Row(Reply):
     turn: int = 0
     """Rows are begun in this order."""
     text: str = ""
+    """It begins with what the chat template has opened."""
     best: tuple[NDArray[np.int32], NDArray[np.float32]] | None = None
     """Beside each token that is scored, the most probable ids and their log-probabilities, (T, top) each."""
     stopped: bool = False
@@ -53,7 +54,7 @@ class Row(Reply):
         if self.order.stop or self.changed is not None:
             self._write(decode)
         elif self.ended:
-            self.text = decode(self.tokens)
+            self.text += decode(self.tokens)
         self.whole = self.ended and not self.order.scored
 
     def _write(self, decode: Callable[[list[int]], str]) -> None:

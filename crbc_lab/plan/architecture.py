@@ -19,7 +19,7 @@ from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from transformers import AutoConfig, PretrainedConfig
 
 from crbc_rl.errors import ConfigError, nearest
-from crbc_rl.policies.files import CONFIG, check_weights, read_config, shape, weight_files
+from crbc_rl.policies.files import CONFIG, check_weights, positions, read_config, shape, weight_files
 
 _SMALL = {"num_key_value_heads": 2, "vocab_size": 151_936}
 _VISION = {
@@ -92,11 +92,22 @@ class Architecture:
     vocabulary: int
     context: int
     vision: bool
+    head_dim: int | None = None
+    """Where it is not the head's share of the hidden size."""
+
+    @property
+    def head(self) -> int:
+        """The size of a head."""
+        return self.head_dim or self.hidden // self.heads
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of one token in a key-value cache in bfloat16."""
-        return 2 * 2 * self.layers * self.kv_heads * (self.hidden // self.heads)
+        return 2 * 2 * self.layers * self.kv_heads * self.head
+
+
+INTERMEDIATE = ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner")
+"""Names of a block's inner size in configs of transformers; where none is set, it is four times the hidden size."""
 
 
 def find_architecture(model: str, online: bool = False, revision: str | None = None) -> Architecture | None:
@@ -141,12 +152,13 @@ def measure(config: PretrainedConfig, source: str, folder: Path | None = None) -
         outside=_count(model) - sum(blocks),
         layers=text.num_hidden_layers,
         hidden=text.hidden_size,
-        intermediate=text.intermediate_size,
+        intermediate=next(filter(None, (getattr(text, name, None) for name in INTERMEDIATE)), 4 * text.hidden_size),
         heads=text.num_attention_heads,
-        kv_heads=text.num_key_value_heads,
+        kv_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
         vocabulary=text.vocab_size,
-        context=text.max_position_embeddings,
+        context=positions(config),
         vision=vision,
+        head_dim=getattr(text, "head_dim", None),
     )
 
 

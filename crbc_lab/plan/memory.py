@@ -133,8 +133,8 @@ def trained(config: TrainConfig, model: Architecture) -> int:
     """The number of trained parameters: all, or the LoRA factors of the seven matrices of every block."""
     if not config.policy.lora_rank:
         return model.parameters
-    narrow = model.hidden * model.kv_heads // model.heads
-    ends = 4 * model.hidden + 2 * (model.hidden + narrow) + 3 * (model.hidden + model.intermediate)
+    wide, narrow = model.heads * model.head, model.kv_heads * model.head
+    ends = 2 * (model.hidden + wide) + 2 * (model.hidden + narrow) + 3 * (model.hidden + model.intermediate)
     return config.policy.lora_rank * model.layers * ends
 
 

@@ -145,7 +145,8 @@ def settings(one: Trained) -> dict[str, str]:
     for key, value in flat(one.run.config.model_dump(mode="json", exclude={"modules"})).items():
         if key not in UNTOLD:
             known[key] = value if isinstance(value, str) else json.dumps(value)
-    return {**known, "updates": str(one.updates)}
+    modules = {f"modules.{name}": module.sha256[:8] for name, module in one.run.config.modules.items()}
+    return {**known, **modules, "updates": str(one.updates)}
 
 
 def difference(methods: Sequence[Method]) -> list[tuple[str, list[str]]]:

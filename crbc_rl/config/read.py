@@ -114,6 +114,8 @@ def set_value(data: dict[str, Any], override: str) -> None:
         if not isinstance(data, dict):
             raise ConfigError(f"--set {override}: {section!r} is not a section")
     data[key] = parse_yaml(value, f"--set {override}: the value is not YAML")
+    if name == "env.prompt":
+        data["template"] = None  # the text of the prompt before it
     if name in ("model", "env.prompt") and value and Path(value).exists():
         data[key] = str(Path(value).resolve())  # typed in the current folder, not in the config's
 

@@ -81,6 +81,15 @@ def commit_of(model: str, revision: str | None) -> str:
         return Path(hf_hub_download(model, CONFIG, revision=revision)).parent.name
 
 
+def positions(config: PretrainedConfig) -> int:
+    """The positions of a text. Of those of "longrope", where longer texts have frequencies of their own, the first: a
+    longer row would change the rows beside it."""
+    text = config.get_text_config()
+    room: int = getattr(text, "max_position_embeddings", 2**20)  # those of ALiBi have no limit
+    rope = getattr(text, "rope_parameters", None) or {}
+    return min(room, rope["original_max_position_embeddings"]) if rope.get("rope_type") == "longrope" else room
+
+
 def read_config(folder: Path) -> PretrainedConfig:
     """The config.json of a model. Raises `ConfigError` where it is damaged, or names code."""
     place = folder / CONFIG

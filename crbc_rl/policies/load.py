@@ -26,6 +26,7 @@ from crbc_rl.policies.files import (
     check_weights,
     family,
     model_folder,
+    positions,
     quiet,
     read_config,
     shape,
@@ -83,10 +84,21 @@ def load_policy(
         policy = VisionPolicy(model, tokenizer, processor) if processor else TransformersPolicy(model, tokenizer)
         policy.encode_text("Go.")
     if rollout is not None:
-        room = model.config.get_text_config().max_position_embeddings - rollout.max_new_tokens
-        policy.max_prompt_tokens, policy.truncation = rollout.max_prompt_tokens or room, rollout.truncation
-        policy.think_at_most(rollout.max_thought_tokens, rollout.max_new_tokens)
+        limit(policy, rollout)
     return policy
+
+
+def limit(policy: TransformersPolicy, rollout: RolloutConfig) -> None:
+    """Limit a policy's prompts and thoughts as `rollout` says; where it sets no limit of prompts, the model's positions
+    less a reply's do. Raises `ConfigError` where no position is left for a prompt."""
+    room = positions(policy.model.config) - rollout.max_new_tokens
+    if room < 1:
+        raise ConfigError(
+            f"a reply of {rollout.max_new_tokens:,} new tokens leaves no room for a prompt: the model has "
+            f"{positions(policy.model.config):,} positions"
+        )
+    policy.max_prompt_tokens, policy.truncation = rollout.max_prompt_tokens or room, rollout.truncation
+    policy.think_at_most(rollout.max_thought_tokens, rollout.max_new_tokens)
 
 
 def load_adapted(folder: Path, base: str | None = None) -> TransformersPolicy:

@@ -65,8 +65,10 @@ class Trainable:
         """Train `epochs` times on the update, each time in newly drawn mini-batches; the metrics of every optimizer
         step."""
         steps: list[Metrics] = []
-        # Gradient checkpointing needs training mode, in which a model cannot sample. The models have no dropout.
-        self.model.train(self.config.policy.gradient_checkpointing)
+        for module in self.model.modules():
+            # Checkpointed layers must be in training mode. The modules in them are not: they may have dropout, by which
+            # the log-probabilities would be others than those of the sampler.
+            module.training = getattr(module, "gradient_checkpointing", False)
         for _ in range(self.config.optim.epochs):
             with self.clock.phase("tensors"):
                 parts = mini_batches(batch, self.config, rng)

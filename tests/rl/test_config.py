@@ -102,3 +102,15 @@ def test_a_template_is_no_link_to_another_kind_of_file(tmp_path):
     (tmp_path / "p.j2").unlink()
     (tmp_path / "p.j2").symlink_to(tmp_path / "real.j2")
     assert load_config(tmp_path / "c.yaml").env.template == "{{ task }}"
+
+
+def test_another_prompt_takes_the_place_of_a_template_s_text(tmp_path):
+    """A run's own config has the text beside the name."""
+    (tmp_path / "p.j2").write_text("{{ task }}")
+    (tmp_path / "q.j2").write_text("{{ step }}")
+    (tmp_path / "c.yaml").write_text("name: run\nmodel: m\nenv: {prompt: p.j2, template: kept}\n")
+    kept, compact, other = (
+        load_config(tmp_path / "c.yaml", settings).env
+        for settings in ([], ["env.prompt=compact"], [f"env.prompt={tmp_path}/q.j2"])
+    )
+    assert (kept.template, compact.template, other.template) == ("kept", None, "{{ step }}")

@@ -183,11 +183,15 @@ def test_metrics_drop_what_lies_behind_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_gradient_checkpointing_changes_nothing(model: Path, tmp_path: Path) -> None:
-    """Neither what is sampled, which a model in training mode gets wrong, nor what policy and critic learn."""
+    """Neither what is sampled, which a model in training mode gets wrong, nor what policy and critic learn. Nor does a
+    model's dropout, which is off in both."""
+    dropping = shutil.copytree(model, tmp_path / "model")
+    about = json.loads((dropping / "config.json").read_text())
+    (dropping / "config.json").write_text(json.dumps({**about, "attention_dropout": 0.5}))
     more = {"credit": {"method": "gae"}, "loss": {"entropy": 0.1}}  # so that there is something to learn
     more["env"] = {"kwargs": {"observation": "text", "max_steps": 4}}
     for name, on in (("plain", False), ("checkpointed", True)):
-        config = small(model, policy={"gradient_checkpointing": on}, updates=2, **more)
+        config = small(dropping, policy={"gradient_checkpointing": on}, updates=2, **more)
         Learner(config, Run.start(tmp_path / name, config, resume=False)).train()
     plain, checkpointed = (without_times(read_metrics(tmp_path / name)) for name in ("plain", "checkpointed"))
     assert plain == checkpointed and plain[1]["grad_norm"] > 0

@@ -289,6 +289,19 @@ def test_the_compact_prompt_writes_actions_as_a_reply_does():
     assert all(line == line.lower() for line in lines[1:-1])
 
 
+@pytest.mark.parametrize("observation", ["text", "html", "url"])
+def test_the_compact_prompt_lists_the_actions_of_pages_without_buttons(observation):
+    env = make(observation=observation)
+    text, info = env.reset(seed=0)
+    window = PromptWindow.of(env, "compact")
+    assert "\nsearch[...]\n" in window.prompt(text, info)
+    text, *_, info = env.step("search[shirt]")
+    shown = window.prompt(text, info)
+    assert [line for line in shown.splitlines() if line.startswith("click[")] == list(info["admissible_actions"])
+    assert without_task(text, info["task"]).lower() in shown, "and the page as it is"
+    assert window.prompt("[...]\n" + text[-60:], info).count("[...]\n") == 1, "cut off in front"
+
+
 def test_the_compact_prompt_keeps_every_line_that_differs_between_pages():
     env = make()
     env.reset(seed=0)

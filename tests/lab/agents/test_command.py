@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from learner_fixtures import fresh_policy
 from paths import ROOT
 from scripted_model import FaultyModel, ScriptedPolicy, agents_config, play, served, wanderer, write_agents_config
 
 from crbc_envs.storage.rollouts import read_groups, read_recording
 from crbc_lab import cli
-from crbc_lab.agents.config import load_agents_config
+from crbc_lab.agents.config import ModelSection, load_agents_config
+from crbc_lab.commands.agents import fitted, open_model
 from crbc_rl.config.extensions import Module
 from crbc_rl.errors import ConfigError
 
@@ -138,6 +140,20 @@ def test_the_command_plays_tells_and_continues(
     assert max(model.answered.values()) == 1
     for path in (tmp_path / "runs").rglob("*"):
         assert not path.is_file() or b"secret-of-mine" not in path.read_bytes(), path
+
+
+def test_a_local_model_of_few_positions_keeps_half_of_them_for_the_prompt(tmp_path: Path) -> None:
+    """The usual limit of replies is more than such a model has."""
+    fresh_policy().save(tmp_path / "model")
+    config = agents_config(tmp_path)
+    local = ModelSection(name=str(tmp_path / "model"))
+    found = fitted(config.model_copy(update={"model": local}))
+    assert found.model.max_tokens == 1_024 == open_model(found).max_prompt_tokens
+    named = config.model_copy(update={"model": ModelSection(name=local.name, max_tokens=2_048)})
+    assert fitted(named) == named
+    with pytest.raises(ConfigError, match="2,048 new tokens leaves no room for a prompt"):
+        open_model(named)
+    assert fitted(config) == config, "a server's model has its own limit"
 
 
 @pytest.mark.parametrize(

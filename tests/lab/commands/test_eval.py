@@ -326,4 +326,6 @@ def test_a_model_folder_is_asked_as_it_was_trained_or_else_is_told_how_to_reply(
     assert (theirs["replies"], theirs["instructed"], theirs["max_new_tokens"]) == ("thought", True, 5)
     printed = capsys.readouterr().out
     assert "mine was trained by crbc" in printed and "theirs: the prompt 'compact' names no tags" in printed
+    limits = ["--set", "rollout.max_prompt_tokens=3", "--set", "rollout.truncation=error", "--episodes", "2"]
+    assert "max_prompt_tokens=3: a prompt has 49" in refused(capsys, str(config), "--model", "mine", *limits)
     assert "name a model folder" in refused(capsys, str(config), "--model", "c.yaml")

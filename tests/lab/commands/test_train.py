@@ -21,6 +21,16 @@ def outcome(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return out.getvalue()
 
 
+def test_a_run_that_went_on_and_was_stopped_shows_no_older_test_as_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {f"test/{name}": 0.5 for name in ("success", "low", "high", "episodes")}
+    rows = [{"update": 0, **figures}, {"update": 30, **figures}, {"update": 60}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = outcome(tmp_path, monkeypatch)
+    assert "stopped after update 60" in said and "held-out" not in said
+
+
 @pytest.mark.parametrize(("ended", "shown"), [("+-", True), ("++", False)])
 def test_it_shows_what_was_lost_where_something_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: str, shown: bool

@@ -16,8 +16,10 @@ from paths import ROOT
 
 from crbc_envs.actions import tagged
 from crbc_envs.errors import DataError
+from crbc_envs.prompts import Prompt
 from crbc_lab.commands import warmstart as warmstart_module
 from crbc_lab.commands.warmstart import (
+    _as_turn,
     _backward,
     _corrections,
     _demonstrations,
@@ -51,6 +53,20 @@ def test_a_batch_read_in_parts_has_the_gradient_of_the_whole():
     whole, parts = (gradients(turns, parts) for parts in (1, 3))
     assert whole[0] == pytest.approx(parts[0], rel=1e-5)
     assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(whole[1], parts[1], strict=True))
+
+
+def test_a_lesson_goes_on_with_the_thought_that_the_template_opens():
+    """What the model then reads and writes is the prompt and the reply as the environment reads it."""
+    policy = fresh_policy()
+    policy.tokenizer.chat_template += "{% if add_generation_prompt %}{{ '<think>' }}{% endif %}"
+    for reply, whole in (
+        ("<think>box left</think><action>up</action>", "<think>box left</think><action>up</action>"),
+        ("<action>up</action>", "<think></think><action>up</action>"),
+    ):
+        turn = _as_turn(policy, Prompt("Your move?"), reply)
+        assert policy.text(turn.prompt).endswith("<think>")
+        assert policy.ended(turn, turn.response, turn.logprobs, (0, 0)).text == whole
+        assert policy.tokenizer.decode([*turn.prompt, *turn.response[:-1]]).endswith(f"assistant\n{whole}")
 
 
 def test_a_step_of_the_decay_is_a_step_at_a_smaller_rate(tmp_path):

@@ -65,6 +65,21 @@ def test_a_long_thought_is_closed_as_without_the_endpoint(policy: TransformersPo
         policy.think_at_most(None, 12)
 
 
+def test_a_thought_that_the_template_opens_is_a_part_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    own = load_policy(ROOT / "warmstarts" / "sokoban-tiny")
+    own.tokenizer.chat_template += "{% if add_generation_prompt %}{{ '<think>\\n' }}{% endif %}"
+    expected = [own.generate([Prompt(text)], [5], 1.0, 8)[0].text for text in TEXTS]
+    assert all(text.startswith("<think>") for text in expected)
+    with serving(own) as url:
+        asked = Client(url)
+        told = [asked.chat(text, seed=5, max_tokens=8)["choices"][0]["message"]["content"] for text in TEXTS]
+        stopped = asked.chat(BOARD, seed=5, max_tokens=8, stop=["</nothing>"])["choices"][0]["message"]["content"]
+        plain = asked.complete("up", seed=5, max_tokens=8)["choices"][0]["text"]
+    assert told == expected and stopped == expected[0]
+    assert not plain.startswith("<think>"), "a completion has no template"
+
+
 def test_a_reply_depends_on_its_prompt_and_seed_alone(policy: TransformersPolicy, client: Client) -> None:
     asked = [(text, seed) for seed in range(6) for text in TEXTS]
     expected = [policy.generate([Prompt(text)], [seed], 1.0, 8)[0].text for text, seed in asked]

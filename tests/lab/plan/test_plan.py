@@ -21,10 +21,10 @@ from crbc_lab import cli
 from crbc_lab.plan import architecture
 from crbc_lab.plan.architecture import PUBLISHED, find_architecture, has_weights, measure
 from crbc_lab.plan.environment import check_env
-from crbc_lab.plan.memory import estimate
+from crbc_lab.plan.memory import estimate, trained
 from crbc_lab.plan.plan import make_plan
 from crbc_rl.batches import RolloutBatch, Turn, collate
-from crbc_rl.config import TrainConfig, load_config
+from crbc_rl.config import TrainConfig, load_config, parse_config
 from crbc_rl.credit import METHODS
 from crbc_rl.policies.files import INDEX
 from crbc_rl.policies.transformers import TransformersPolicy
@@ -175,6 +175,31 @@ def test_blocks_of_two_sizes_are_counted_each() -> None:
         weights = AutoModelForImageTextToText.from_config(config).named_parameters()
     outside = sum(weight.numel() for name, weight in weights if not re.search(r"\.(blocks|layers)\.\d+\.", name))
     assert measure(config, "by hand").outside == outside
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "wanted"),
+    [  # inner size, heads of keys, size of a head, positions
+        ("gpt2", {}, (256, 4, 16, 1_024)),
+        ("opt", {"ffn_dim": 200, "word_embed_proj_dim": 64}, (200, 4, 16, 2_048)),
+        ("gpt_neox", {"intermediate_size": 100}, (100, 4, 16, 2_048)),
+        ("bloom", {}, (256, 4, 16, 2**20)),
+        ("qwen3", {"head_dim": 32, "num_key_value_heads": 2, "intermediate_size": 96}, (96, 2, 32, 32_768)),
+    ],
+)
+def test_shapes_are_read_by_whatever_name_a_config_has(
+    kind: str, given: dict[str, int], wanted: tuple[int, ...]
+) -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100, **given}
+    found = measure(AutoConfig.for_model(kind, **sizes), "by hand")
+    assert (found.intermediate, found.kv_heads, found.head, found.context) == wanted
+    assert found.kv_bytes == 2 * 2 * 2 * wanted[1] * wanted[2], "keys and values of two layers in two bytes"
+    if kind == "qwen3":
+        lora = parse_config({"name": "x", "model": "m", "policy": {"lora_rank": 3}}, "test")
+        with torch.device("meta"):
+            made = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes))
+        shapes = [part.weight.shape for name, part in made.named_modules() if re.search(r"_proj$", name)]
+        assert trained(lora, found) == 3 * sum(map(sum, shapes)) and len(shapes) == 14
 
 
 def test_a_model_folder_is_counted_as_it_is(model: Path) -> None:

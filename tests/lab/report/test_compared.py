@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from crbc_lab import cli
 from crbc_lab.report import write_report
 from crbc_lab.report.charts import number
 from crbc_lab.report.compared import compared
-from crbc_lab.report.methods import methods_of, runs_in
+from crbc_lab.report.methods import difference, methods_of, runs_in
 from crbc_lab.statistics import Outcomes, compare, estimate
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.invalid import metric_key
@@ -64,6 +65,21 @@ def test_folders_of_seeds_are_found_and_runs_of_one_config_are_together(both: Pa
     methods = methods_of([*runs_in(both), both / "crbc" / "seed1", twice], left_out)
     assert [(method.name, len(method.runs)) for method in methods] == [("crbc", 5), ("gigpo", 5)]
     assert len(left_out) == 1 and str(twice) in left_out[0] and "config and seed are those of" in left_out[0]
+
+
+def test_runs_of_a_module_that_was_edited_are_two_methods(tmp_path: Path) -> None:
+    """Its text is a part of the method, though its name is the same."""
+    given = {"credit": {"method": "mine:credit"}}
+    for name, text in (("first", "x = 1\n"), ("second", "x = 2\n")):
+        file = tmp_path / f"{name}.py"
+        file.write_text(text)
+        module = {"mine": {"file": str(file), "sha256": sha256(text.encode()).hexdigest()}}
+        for seed in range(2):
+            trained(tmp_path / name / f"seed{seed}", seed, **given, modules=module)
+    methods = methods_of([*runs_in(tmp_path / "first"), *runs_in(tmp_path / "second")], [])
+    assert [(method.name, len(method.runs)) for method in methods] == [("first", 2), ("second", 2)]
+    told = dict(difference(methods))
+    assert list(told) == ["modules.mine"] and len(set(told["modules.mine"])) == 2
 
 
 def test_no_two_methods_have_one_name(both: Path, tmp_path: Path) -> None:

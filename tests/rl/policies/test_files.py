@@ -12,6 +12,7 @@ from learner_fixtures import fresh_policy
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
+from crbc_rl.config import RolloutConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies import files
 from crbc_rl.policies.load import load_policy
@@ -41,6 +42,18 @@ def test_an_honest_model_in_parts_is_loaded(model: Path) -> None:
     (model / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(ConfigError, match="has no weights in safetensors"):
         load_policy(model)
+
+
+def test_positions_are_those_of_one_set_of_frequencies(model: Path) -> None:
+    """A longrope model beyond its original positions reads every row of a batch by other frequencies."""
+    assert files.positions(files.read_config(model)) == 2_048
+    rope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "rope_theta": 1e4}
+    rope |= {"original_max_position_embeddings": 96, "factor": 4.0}
+    change(model / "config.json", rope_parameters=rope)
+    assert files.positions(files.read_config(model)) == 96
+    assert load_policy(model, rollout=RolloutConfig(max_new_tokens=90)).max_prompt_tokens == 6
+    with pytest.raises(ConfigError, match="96 new tokens leaves no room for a prompt: the model has 96 positions"):
+        load_policy(model, rollout=RolloutConfig(max_new_tokens=96))
 
 
 @pytest.mark.parametrize("key", ["AutoConfig", "AutoModelForCausalLM"])
