@@ -234,7 +234,8 @@ class PromptWindow:
         return Prompt(text, frames, self.system, (self.template, view))
 
     def require_frame(self, observation: Any, info: dict[str, Any]) -> None:
-        """Raise `ValueError` where a frame is observed and the template has no place for it, or the other way round."""
+        """Raise `ValueError` where the `observation` is a frame and the template has no place for it, or the other way
+        round. `info` is the environment's."""
         places, frame = IMAGE in self.ask(observation, info).text, is_frame(observation)
         if frame and not places:
             raise ValueError(
