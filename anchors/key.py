@@ -26,7 +26,8 @@ def anchor_key(payload: str | bytes | NDArray[np.generic]) -> str:
     """The key of `payload`: 32 hex digits, equal on every machine, in every process and run.
 
     Text, bytes and arrays never collide with each other. The key of an array depends on its dtype and shape, but not
-    on its memory layout and byte order: a transposed view and its copy have the same key.
+    on its memory layout and byte order: a transposed view and its copy have the same key. -0.0 and 0.0 have two keys:
+    add 0.0 to numbers that were rounded.
 
     Raises `TypeError` for any other type, and for arrays of anything but booleans, numbers and text.
     """

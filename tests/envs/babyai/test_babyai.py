@@ -266,6 +266,17 @@ def test_the_expert_goes_on_after_what_a_person_did():
         assert info["success"], task
 
 
+def test_the_expert_comes_to_an_end_where_two_doors_wait_for_each_other():
+    """MiniGrid's bot plans for ever at the first step of this task."""
+    env = BabyAI(level="UnlockToUnlock", max_steps=30)
+    observation, info = env.reset(options={"task": 0})
+    expert, over = env.expert(np.random.default_rng(0)), False
+    while not over:
+        observation, _, terminated, truncated, info = env.step(expert(observation, info))
+        over = terminated or truncated
+    assert info["valid"] and info["step"] > 1
+
+
 def test_an_expert_that_is_lost_says_so():
     env = BabyAI(level="KeyInBox")
     observation, info = env.reset(options={"task": 0})
