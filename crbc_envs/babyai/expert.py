@@ -28,7 +28,7 @@ def make_expert(env: Any, rng: np.random.Generator, errs: float = 0.0) -> Expert
         raise ValueError(f"errs must be in [0, 1], got {errs}")
     from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
 
-    class Bot(BabyAIBot):  # type: ignore[misc]
+    class Bot(BabyAIBot):
         """One that gives up: where two doors wait for each other it plans for ever (UnlockToUnlock)."""
 
         searches = 0

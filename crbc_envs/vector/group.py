@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -83,6 +84,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             env.reset(seed=0, options={"task": 0})
             env.seed_noise(0)  # refused at once where it would be in every reset
         self.members = make_backend(backend, env_id, env_kwargs, num_groups, group_size, num_workers, timeout)
+        weakref.finalize(self, self.members.close).atexit = False  # Gymnasium 1.4 closes no environment that is dropped
         self.metadata = {**env.metadata, **self.metadata}
         self.domain, self.templates = env.domain, env.templates
         self.stochastic, self.placeholder, self.replies = env.stochastic, env.placeholder, env.replies
@@ -175,7 +177,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the members: Gymnasium's `close` calls this, with `kwargs` that are not used."""
-        if hasattr(self, "members"):  # the finalizer comes here, too, where the constructor failed
+        if hasattr(self, "members"):  # Gymnasium's finalizer comes here, too, where the constructor failed
             self.members.close()
 
     def render(self) -> tuple[Any, ...]:

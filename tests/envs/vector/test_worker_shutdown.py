@@ -40,11 +40,23 @@ def test_close_ends_workers_that_are_dead_or_stopped(fault, tmp_path, monkeypatc
     assert not workers()
 
 
-def test_nothing_leaks_over_restarts_and_environments(tmp_path):
-    def descriptors():
-        gc.collect()
-        return len(os.listdir("/proc/self/fd")), threading.active_count()
+def descriptors():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd")), threading.active_count()
 
+
+def test_an_environment_that_is_dropped_is_closed():
+    """By whatever version of Gymnasium: 1.4 has no finalizer."""
+    before = None
+    for _ in range(3):
+        envs = corridors(backend="process", num_workers=2)
+        envs.reset(seed=0)
+        del envs
+        before = before or descriptors()
+    assert descriptors() == before and not workers()
+
+
+def test_nothing_leaks_over_restarts_and_environments(tmp_path):
     def round_trip():
         with closing(corridors(backend="process", num_workers=2)) as envs:
             for _ in range(3):
