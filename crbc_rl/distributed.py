@@ -131,7 +131,7 @@ def _backend(device: torch.device) -> str:
 
 def full_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every weight by name, gathered from its shards. All ranks must iterate over all of them."""
-    for name, tensor in (*model.named_parameters(), *_persistent(model)):
+    for name, tensor in kept_tensors(model):
         yield name, full_tensor(tensor)
 
 
@@ -141,6 +141,8 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return data.full_tensor() if isinstance(data, DTensor) else data
 
 
-def _persistent(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def kept_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and the buffers that a checkpoint has, by name. A tied weight comes once."""
+    yield from model.named_parameters()
     kept = model.state_dict().keys()
-    return ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
+    yield from ((name, buffer) for name, buffer in model.named_buffers() if name in kept)

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from crbc_envs.actions import CLOSE_THINK, LENGTH, OPEN_THINK
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import TokenBatch, Turn, pad_left, positions_of
-from crbc_rl.distributed import full_tensors
+from crbc_rl.distributed import full_tensors, kept_tensors
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.chat_tokens import ChatTokens
 from crbc_rl.policies.decoding import Decoding, Reply, Thought
@@ -344,7 +344,7 @@ class TransformersPolicy:
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Copy `weights`, (name, full tensor) of each, into the model. Raises `KeyError` for a name that it lacks."""
-        own = dict(self.model.named_parameters())
+        own = dict(kept_tensors(self.model))
         with torch.no_grad():
             for name, tensor in weights:
                 own[name].copy_(tensor)

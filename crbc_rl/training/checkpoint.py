@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from crbc_envs.storage.files import read_json
-from crbc_rl.distributed import Distributed
+from crbc_rl.distributed import Distributed, kept_tensors
 from crbc_rl.errors import ConfigError
 
 Named = Sequence[tuple[str, Tensor]]
@@ -90,7 +90,7 @@ def _restored(key: str, parameter: Tensor, shards: list[Any], place: Path, own: 
 
 def restore_weights(path: Path, model: torch.nn.Module) -> None:
     """Copy the weights of a file into a model. Raises `ConfigError` where they are those of another, or damaged."""
-    own = dict(model.named_parameters())
+    own = dict(kept_tensors(model))
     try:
         with safe_open(path, "pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  no mapping

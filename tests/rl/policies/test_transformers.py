@@ -8,7 +8,7 @@ from learner_fixtures import fresh_policy
 from safetensors.torch import load_file, save_file
 from tables import table, weighed
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import TokenBatch
@@ -292,3 +292,21 @@ def test_a_system_message_is_before_the_prompt():
     assert policy.tokenizer.decode(told).startswith("<|im_start|>system\nPlay well.<|im_end|>\n")
     assert told[-len(plain) :] == plain
     assert policy.encode(Prompt("up or down?")) == plain  # neither is taken for the other
+
+
+def test_a_sampling_copy_takes_buffers_that_a_checkpoint_has() -> None:
+    """Apertus keeps a part of its activation in buffers."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes |= {"intermediate_size": 48, "vocab_size": 2_000, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    tokenizer = fresh_policy().tokenizer
+    models = [AutoModelForCausalLM.from_config(AutoConfig.for_model("apertus", **sizes)) for _ in range(2)]
+    first, second = (TransformersPolicy(model.eval(), tokenizer) for model in models)
+    for name, buffer in models[0].named_buffers():
+        buffer.mul_(1.0 if "rotary" in name else 2.0)
+    second.cast(torch.bfloat16)
+    second.load_weights(first.weights())
+    told = {
+        name: (one, other) for (name, one), (_, other) in zip(*(m.state_dict().items() for m in models), strict=True)
+    }
+    assert sum("act_fn" in name for name in told) > 2, "weights and buffers"
+    assert all(torch.equal(one.to(other.dtype), other) for one, other in told.values())

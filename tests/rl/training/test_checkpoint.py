@@ -138,10 +138,13 @@ def test_a_manifest_names_files_of_its_folder_alone(tmp_path: Path, name: str) -
 
 def test_weights_are_those_of_the_model_or_one_line(tmp_path: Path) -> None:
     first, second, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2), torch.nn.Linear(2, 3)
+    for layer, value in ((first, 1.0), (second, 2.0), (other, 3.0)):
+        layer.register_buffer("kept", torch.tensor(value))
+        layer.register_buffer("made anew", torch.tensor(value), persistent=False)
     path = tmp_path / "weights.safetensors"
-    save_file(dict(first.named_parameters()), path)
+    save_file(first.state_dict(), path)
     restore_weights(path, second)
-    assert torch.equal(first.weight, second.weight) and torch.equal(first.bias, second.bias)
+    assert torch.equal(first.weight, second.weight) and torch.equal(first.bias, second.bias) and second.kept == 1.0
     with pytest.raises(ConfigError, match="its weights are not those of the model"):
         restore_weights(path, other)
     path.write_bytes(b"\xff" * 100)
