@@ -107,6 +107,7 @@ def load_warmstart_config(path: Path, overrides: Sequence[str] = ()) -> Warmstar
     Raises `ConfigError` naming the file and the key.
 
     Its output folder is relative to the file; for a config that was installed with the package, to the current folder.
+    So is a `model` that is a folder there.
     """
     path = find_config(path)
     data = read_mapping(path)
@@ -119,7 +120,10 @@ def load_warmstart_config(path: Path, overrides: Sequence[str] = ()) -> Warmstar
     place = base / config.out
     # A link at the very end is kept, to be refused: what is there would be replaced.
     out = place.resolve() if place.name in ("", "..") else place.parent.resolve() / place.name
-    return config.model_copy(update={"out": str(out)})
+    model = config.model
+    if model is not None and (base / model).is_dir():
+        model = str((base / model).resolve())
+    return config.model_copy(update={"out": str(out), "model": model})
 
 
 def read_recipe(folder: Path) -> TrainConfig:

@@ -21,8 +21,8 @@ class Rounds(GroupWrapper):
     A member that has ended idles until the round is over; `live_steps` counts the steps that were no idling. The
     horizon is the environment's limit of steps, so every episode has ended by then. The last step of a round returns
     the first observations of the next, and those before in `infos["final_obs"]`. `infos["episode"]` has the return
-    "r" and the length "l" of those that end, as Gymnasium's `RecordEpisodeStatistics`. Tasks are drawn from the first
-    `num_tasks` of the panel, by default from all of it; `reset(seed=...)` seeds the draws.
+    "r" and the length "l", and `infos["_episode"]` says who ends, as Gymnasium's `RecordEpisodeStatistics`. Tasks are
+    drawn from the first `num_tasks` of the panel, by default from all of it; `reset(seed=...)` seeds the draws.
 
     Raises `ConfigError` for an environment that names no limit of steps.
     """
@@ -62,7 +62,8 @@ class Rounds(GroupWrapper):
             self._observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self.time += 1
         self._returns = self._returns + rewards
-        infos["episode"] = {"r": self._returns, "l": np.full(self.num_envs, self.time)}
+        played = {"r": self._returns, "l": np.full(self.num_envs, self.time)}
+        infos |= {"episode": played, "_episode": terminated | truncated}
         if self.time == self.horizon:
             self.finished.append(self.env.interned())
             infos["final_obs"] = self._observations

@@ -191,6 +191,9 @@ def test_the_config_of_a_warm_start_is_none_of_a_training(tmp_path: Path) -> Non
     path = tmp_path / "ws.yaml"
     path.write_text("out: w\nmodel: sokoban-tiny\nlora_rank: 2\nsteps: 3\n")
     assert load_warmstart_config(path).lora_rank == 2
+    (tmp_path / "here").mkdir()
+    for given, wanted in (("here", str(tmp_path / "here")), ("smollm2-135m", "smollm2-135m")):
+        assert load_warmstart_config(path, [f"model={given}"]).model == wanted, "a folder is relative to the file"
     from crbc_rl.config import load_config
 
     with pytest.raises(ConfigError, match="is the config of a warm start"):

@@ -200,7 +200,9 @@ def test_an_episode_is_told_once_at_its_end_and_a_round_forgets_the_one_before()
 def test_infos_that_were_handed_out_stay_as_they_were() -> None:
     rounds = rounds_of(1, 2)
     rounds.reset(seed=0)
-    returns = [rounds.step(np.array([4, 4]))[4]["episode"]["r"] for _ in range(HORIZON)]  # malformed: -0.1 a step
+    steps = [rounds.step(np.array([4, 4]))[4] for _ in range(HORIZON)]  # malformed: -0.1 a step
+    assert [infos["_episode"].tolist() for infos in steps] == [[False] * 2] * (HORIZON - 1) + [[True] * 2]
+    returns = [infos["episode"]["r"] for infos in steps]
     np.testing.assert_allclose(returns, [[-0.1 * (step + 1)] * 2 for step in range(HORIZON)])
 
 
