@@ -14,6 +14,7 @@ from crbc_lab.studies.comparison.definition import Scale, Study
 from crbc_lab.studies.comparison.kept import Kept, all_tried, best_candidates, find, validated
 from crbc_lab.studies.comparison.plan import planned_seeds
 from crbc_lab.studies.comparison.trainings import EARLY, key_of, trainings, tunings
+from crbc_rl.rollout.panel import repeats_of
 
 MOST_SEEDS = 20
 """Seeds that are looked for in the results, also where a setting asks for fewer."""
@@ -68,10 +69,10 @@ def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
 
 
 def outcomes_of(kept: Sequence[Kept]) -> Outcomes:
-    """The successes of several seeds on one panel, in its clusters."""
+    """The successes of several seeds on one panel, in its clusters. A task that comes twice there counts as two."""
     return Outcomes.of(
         np.concatenate([np.full(len(one.success), one.seed) for one in kept]),
-        np.concatenate([np.array(one.panel["task"]) for one in kept]),
+        np.concatenate([np.array(one.panel["task"]) * 2**20 + repeats_of(one.panel["task"]) for one in kept]),
         np.concatenate([np.array(one.panel["cluster"]) for one in kept]),
         np.concatenate([one.success for one in kept]),
     )

@@ -142,6 +142,18 @@ def test_a_plan_at_the_papers_scale_has_no_candidates(tmp_path):
         check_plan(main, "paper", tmp_path, trainings(main, "paper", env, 3, {}))
 
 
+def test_a_panel_may_have_a_task_twice(study, tmp_path):
+    """As the paper's panels have. Its two episodes have seeds of their own, so they count as two."""
+    write_plan(study, "lab", tmp_path)
+    for number, training in enumerate([*(one for _, _, one in tunings(study, "lab", "sokoban"))]):
+        keep_made_up(training, tmp_path, [number % 2, 0, 0, 0], tasks=[7, 3, 7, 9])
+    chosen = best_candidates(study, "lab", "sokoban", tmp_path)
+    for training in trainings(study, "lab", "sokoban", 2, chosen):
+        keep_made_up(training, tmp_path, [1, 1, 0, training.seed % 2], tasks=[7, 3, 7, 9])
+    shown = section(study, "lab", "sokoban", tmp_path, lambda name, title, draw: "")
+    assert "62.5 (" in shown and "3 test tasks" in shown
+
+
 def test_a_table_of_fewer_seeds_than_are_stated_says_so(study, tmp_path):
     setting = study.setting("lab", "sokoban").model_copy(update={"seeds": 3})
     three = study.model_copy(update={"settings": {"lab": {"sokoban": setting}}})
