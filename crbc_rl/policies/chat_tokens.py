@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from itertools import chain, cycle
 
@@ -15,6 +16,10 @@ from crbc_rl.policies.files import as_config_error, reason
 TAGS = ("<think>", "</think>", "<action>", "</action>")
 """The parts of a reply. Every prompt names them, and a tokenizer may have one token for each."""
 
+DAY = datetime(2024, 7, 26)
+"""Today, in templates that name the date, as in Llama's where they cannot know it. So a run has one day's prompts."""
+_NOW = re.compile(r"strftime_now\((['\"])(.*?)\1\)")
+
 _EACH = re.compile("(.)", re.DOTALL)
 
 
@@ -23,7 +28,7 @@ class ChatTokens:
 
     A page, a task or an observation may contain "<|im_end|>". As a token it would end the message, and the text after
     it could pose as the system's. So it is encoded as other text is. A text that spells no control token has exactly
-    the ids of the tokenizer's `apply_chat_template`.
+    the ids of the tokenizer's `apply_chat_template`, on `DAY` where the template names the date.
 
     `placeholder` in a message stands for `meant`, control tokens that are wanted there. Raises `ConfigError` for a
     tokenizer without a chat template. The library renders it in Jinja's sandbox.
@@ -32,7 +37,7 @@ class ChatTokens:
     def __init__(self, tokenizer: Tokenizer, placeholder: str = "", meant: str = "") -> None:
         self.tokenizer, self.placeholder, self.meant = tokenizer, placeholder, meant
         try:
-            source = tokenizer.get_chat_template()
+            source = str(tokenizer.get_chat_template())
         except ValueError as error:
             raise ConfigError(f"the model's chat template cannot be used: {reason(error)}") from error
         control = {
@@ -41,6 +46,8 @@ class ChatTokens:
             if token.content not in TAGS and (token.special or _is_control(token.content, source))
         }
         self._control = control
+        dated = _NOW.sub(lambda found: repr(DAY.strftime(found[2])), source)
+        self._template = None if dated == source else dated  # None: the tokenizer's own
         longer = "|".join(re.escape(content) for content in control.values() if len(content) > 1)
         self._first = re.compile(f"(?=(?:{longer or '(?!)'}))(.)", re.DOTALL)
         """The first character of every control token in a text."""
@@ -107,7 +114,8 @@ class ChatTokens:
         turns = zip(cycle(("user", "assistant")), map(self.meant.join, said))
         chat = [*before, *({"role": role, "content": text} for role, text in turns)]
         with as_config_error("the model's chat template fails"):
-            return str(self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+            asked = {"tokenize": False, "add_generation_prompt": True, "chat_template": self._template}
+            return str(self.tokenizer.apply_chat_template(chat, **asked))
 
 
 def _is_control(token: str, template: str) -> bool:

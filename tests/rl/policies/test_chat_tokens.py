@@ -113,6 +113,17 @@ def test_a_frame_has_its_tokens_and_a_text_does_not() -> None:
     assert honest == plain
 
 
+def test_a_template_that_names_the_date_says_the_same_tomorrow() -> None:
+    """As Llama's does. A run that goes on then would have other prompts."""
+    policy = fresh_policy()
+    policy.tokenizer.chat_template = (
+        "{% set today = date_string if date_string is defined else strftime_now('%d %b %Y') %}"
+        "<|im_start|>{{ today }}\n{{ messages[-1]['content'] }}<|im_end|>\n"
+    )
+    ids = ChatTokens(policy.tokenizer).encode("Go.")
+    assert policy.tokenizer.decode(ids) == "<|im_start|>26 Jul 2024\nGo.<|im_end|>"
+
+
 def test_a_template_that_cannot_be_read_or_fails_is_named() -> None:
     for template in ("{% for %}", "{{ 1 / 0 }}", "{{ messages.__class__.__mro__[1].__subclasses__() }}"):
         with pytest.raises(ConfigError, match="the model's chat template fails"):
