@@ -47,10 +47,8 @@ class GroupChat:
         self._conversations: list[Conversation] = []
 
     def begin(self, tasks: Sequence[int], seeds: Sequence[int]) -> list[int]:
-        """Begin task `tasks[g]` with `seeds[g]` in each group g. Returns the members that wait for a reply: all.
-
-        Raises `ValueError` where the prompt does not show the frame that is observed.
-        """
+        """Begin task `tasks[g]` with `seeds[g]` in each group g. Returns the members that wait for a reply: all. Raises
+        `ValueError` where the prompt does not show the frame that is observed."""
         observations, infos = self.envs.reset(options={"task": tasks, "group_seed": seeds})
         by_member = [member_info(infos, m) for m in range(self.envs.num_envs)]
         for window in self._windows:

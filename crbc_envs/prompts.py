@@ -243,10 +243,7 @@ class PromptWindow:
                 "not see it: make the environment with observation=text, or choose another style or template"
             )
         if places and not frame and IMAGE not in str(observation):
-            raise ValueError(
-                f"{self.domain}: the prompt shows a frame, and the observation is none: make the environment with "
-                "observation=rgb, or choose another style"
-            )
+            raise ValueError(f"{self.domain}: the prompt shows a frame, and the observation is none: observation=rgb")
 
     def record(self, observation: Any, action: str) -> None:
         """Keep a record: the `action` that was executed after `observation`."""

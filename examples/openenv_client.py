@@ -2,7 +2,8 @@
 
     pip install ".[openenv]"
     python examples/openenv_client.py                                # starts a server of its own
-    python examples/openenv_client.py --url http://127.0.0.1:8000    # of `crbc serve openenv CRBC-Sokoban-v0`
+    python examples/openenv_client.py --url http://127.0.0.1:8000    # of a server, such as
+                                                   # crbc serve openenv CRBC-Sokoban-v0 --set observation=text
 
 The policy is random. In a trainer, `policy` is the model, and each row's advantage goes to the tokens of its reply.
 """

@@ -38,10 +38,6 @@ def make_expert(env: Any, rng: np.random.Generator, errs: float = 0.0) -> Expert
             assert self.searches <= MOST_SEARCHES, f"no plan after {MOST_SEARCHES} searches"
             return super()._breadth_first_search(*args, **kwargs)
 
-        def replan(self, *taken: Any) -> Any:
-            self.searches = 0
-            return super().replan(*taken)
-
     lost = (AssertionError, DisappearedBoxError, TypeError)
     names = {number: name for name, number in ACTIONS.items()}
     bot = Bot(env)
@@ -51,6 +47,7 @@ def make_expert(env: Any, rng: np.random.Generator, errs: float = 0.0) -> Expert
         # An invalid reply takes no step inside, so the bot hears of a "done", which does as little.
         done = info.get("action")
         taken = None if done is None else env.unwrapped.actions(6 if done == INVALID else ACTIONS[done])
+        bot.searches = 0
         try:
             action = bot.replan(taken)
         except lost:

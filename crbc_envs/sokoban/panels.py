@@ -233,7 +233,8 @@ class PaperPanel(TaskPanel[Room]):
 @lru_cache(maxsize=4096)
 def _paper_task(split: str, index: int, height: int, width: int, num_boxes: int) -> Task[Room]:
     room = paper_room(FIRST_SEED[split] + index, height, width, num_boxes)
-    return Task(f"sokoban-paper/{split}/{index}", TEXT, room, board_digest(room))
+    size = "" if (height, width, num_boxes) == (6, 6, 1) else f"{height}x{width}-{num_boxes}box/"
+    return Task(f"sokoban-paper/{size}{split}/{index}", TEXT, room, board_digest(room))
 
 
 def make_panel(name: str, split: str, level: Level = LEVELS["6x6"]) -> TaskPanel[Room]:

@@ -68,7 +68,6 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         data_dir: str | None = None,
         price_seed: int = 0,
         tagger: Literal["auto", "spacy", "fallback"] = "auto",
-        show_attributes: bool = False,
         category: str | None = None,
         per_page: int = 10,
         max_steps: int = 15,
@@ -82,7 +81,7 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         check_anchor_kind(anchor)
         panel = panel or ("by_kind" if data == "generated" else "official")
         seed = shop_seed(panel, split, price_seed)
-        self.shop = open_shop(data, data_dir, goals, seed, tagger, show_attributes, category, per_page)
+        self.shop = open_shop(data, data_dir, goals, seed, tagger, category, per_page)
         super().__init__(make_panel(self.shop, panel, split), max_steps, replies)
         self.data = data
         self.observation, self.anchor = observation, anchor

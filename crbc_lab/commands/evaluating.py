@@ -56,7 +56,7 @@ def evaluate(
             the config's prompt does not say how to reply, that is added to it.
         model: the name of that model; without an endpoint, the folder of a model, which plays in this process.
         key_variable: the environment variable that holds the server's API key.
-        max_tokens: new tokens of a reply, its thought included; default 4,096 behind an endpoint, else as in training.
+        max_tokens: new tokens of a reply; default 4,096, half of a folder's positions, or as in training.
         timeout: seconds for a request and its whole reply; then it is repeated.
         concurrency: requests at a time.
         extra_body: JSON that is merged into each request, such as

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchors import INVALID, Rollout, RolloutGroup, Step
+from crbc_envs.storage.files import read_json
 from crbc_envs.tasks import SPLITS
 from crbc_lab.plan.environment import EnvCheck, check_env
 from crbc_lab.plan.findings import Finding, allocators, package, tracker
@@ -91,6 +92,7 @@ def check_run(
         if not (errors or env.findings):
             lengths = expert_lengths(config)
             config = fitting(config, lengths)
+            errors += contradictions(config, gpus, model)  # with the limit of replies that was derived
     if not env.findings:
         errors += _revisions(config, model is not None and evaluation is None)
     if errors:
@@ -131,6 +133,8 @@ def _learning(config: TrainConfig, env: EnvCheck, model: Architecture | None) ->
             f"credit.{config.credit.method}: {given}: with these options every advantage is 0, also in a group of a "
             "success and a failure, so nothing would be learned: raise a weight or a reward"
         )
+    if config.rollout.rounds > 1 and config.rollout.group_size == 1:
+        yield "rollout.rounds: a group of one is never of mixed outcome, so every further round is in vain: set it to 1"
     if config.rollout.made_up:
         try:
             MadeUpWords.load(Path(config.model))
@@ -204,8 +208,10 @@ def _objective(config: TrainConfig) -> Iterator[str]:
 def _revisions(config: TrainConfig, model: bool) -> Iterator[str]:
     """Where the model or the data here are others than the config says."""
     if model and config.revision is not None and Path(config.model).is_absolute():
-        digest = model_digest(Path(config.model))
-        if digest != config.revision:
+        digest, origin = model_digest(Path(config.model)), Path(config.model, "merged.json")
+        # Of an adapter, also what a run says of it that has merged it with its base; and there, the adapter's own.
+        known = [digest, read_json(origin)["adapter_digest"] if origin.is_file() else model_digest(initial(config))]
+        if config.revision not in known:
             yield f"revision: {config.revision}, and the files of {config.model} have {digest}: restore or change one"
     if config.env.revision is not None:
         data = data_digest(config)

@@ -99,11 +99,15 @@ def estimate(job: Job) -> tuple[Phase, ...]:
     return (*_rollout(job), *_training(job))
 
 
+def validations(run: TrainConfig) -> int:
+    """How many validations a run has: one before training, one after each `eval.every` updates and one at the end."""
+    return -(-run.updates // run.eval.every) + 1
+
+
 def whole_run(job: Job) -> float:
     """Seconds of all updates, the validations between them, and both tests."""
     run = job.config
-    validations = run.updates // run.eval.every + 1
-    evaluated = validations * _evaluation(job, run.eval.episodes) + 2 * _evaluation(job, run.eval.test_episodes)
+    evaluated = validations(run) * _evaluation(job, run.eval.episodes) + 2 * _evaluation(job, run.eval.test_episodes)
     return run.updates * total(estimate(job)) + evaluated
 
 

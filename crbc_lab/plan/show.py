@@ -14,7 +14,7 @@ from crbc_envs.vector.members import INDEPENDENT, SHARED
 from crbc_lab.plan.hardware import GIGA, TERA
 from crbc_lab.plan.memory import GIB, Disk, Memory, free, tokens_per_row
 from crbc_lab.plan.plan import Plan
-from crbc_lab.plan.runtime import Phase, total
+from crbc_lab.plan.runtime import Phase, total, validations
 from crbc_rl.config import KEEP, TrainConfig
 from crbc_rl.config.protocols import choices, deviations
 from crbc_rl.policies.engines import engine_of
@@ -82,10 +82,9 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     if config.transcripts:
         kept = f"{config.transcripts} held-out tasks before and after, and a training group at each validation"
         yield "transcripts", f"{kept}: at most {MOST_BYTES // 10**6} MB (transcripts=0: none)"
-    validations = config.updates // config.eval.every + 1
     yield (
         "the run",
-        f"{config.updates} updates; {validations} validations with {config.eval.episodes} episodes, "
+        f"{config.updates} updates; {validations(config)} validations with {config.eval.episodes} episodes, "
         f"2 tests with {config.eval.test_episodes}",
     )
     if memory is not None:

@@ -148,7 +148,9 @@ class Decoding(Generic[R]):
         if len(set(parents)) < len(parents) or len(parents) <= len(logits) // part:
             self._rows = [rows[pair] for pair in zip(self._rows, drawn, strict=True)]
             kept = torch.tensor(parents, dtype=torch.long, device=logits.device)
-            cache.batch_select_indices(kept)
+            for layer in cache.layers:
+                recurrent = hasattr(layer, "conv_states")  # linear attention, which selects by another name
+                (layer.reorder_cache if recurrent else layer.batch_select_indices)(kept)
             mask, position = None if mask is None else mask[kept], position[..., kept, :]
         ids = torch.zeros(position.shape[-2], 1, dtype=torch.long, device=logits.device)
         ids[self._rows, 0] = torch.tensor(drawn, device=logits.device)

@@ -65,6 +65,8 @@ def adapt(model: nn.Module, rank: int, seed: int) -> None:
     except ModuleNotFoundError as missing:
         raise ConfigError(f"policy.lora_rank needs peft, which is not installed: {install_extra('lora')}") from missing
     names = [n for n, m in model.named_modules() if isinstance(m, nn.Linear) and ".layers." in n and "visual" not in n]
+    if not names:
+        raise ConfigError("policy.lora_rank: the model has no linear layers in .layers.: leave it out, or take another")
     inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=names), model)
     generator = torch.Generator().manual_seed(seed)
     _train_factors_alone(model)

@@ -44,6 +44,10 @@ KERNELS = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBacken
 """Of attention in sampling. Torch prefers cuDNN's on some GPUs, which are planned anew for every token's length."""
 
 
+SCALES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier", "logits_soft_cap")
+"""Keys by which a model's config says that it caps or scales what its head gives."""
+
+
 class TransformersPolicy:
     """pi_theta(y | h): replies to chat prompts, with the log-probability of every sampled token.
 
@@ -57,6 +61,8 @@ class TransformersPolicy:
         self.tokenizer = tokenizer
         names = inspect.signature(type(model).forward).parameters
         self._cache = "cache" if "cache" in names else "past_key_values"  # transformers 5.24 has renamed it
+        if self._cache not in names:
+            raise ConfigError(f"{type(model).__name__} takes no {self._cache}, with which replies are sampled")
         self._chat = self._chat_tokens()
         end = self._chat.end()
         eos: int | None = tokenizer.eos_token_id if end is None else end  # Gemma's and Phi's eos ends no turn
@@ -234,6 +240,7 @@ class TransformersPolicy:
         (`crbc_rl.trees`). None where a kernel or a layer wants rows of one turn."""
         config = self.model.config.get_text_config()
         able = self.prefixes is not None and self.device.type == "cpu" and config._attn_implementation == "sdpa"
+        able = able and not getattr(config, "alibi", False)  # Falcon makes it of a mask by rows
         return REACH * config.hidden_size if able else None
 
     @property
@@ -271,9 +278,7 @@ class TransformersPolicy:
     def plain_head(self) -> bool:
         """Whether logits are the head's output as it is: some models cap or scale them."""
         config = self.model.config.get_text_config()
-        return not any(
-            getattr(config, name, None) for name in ("final_logit_softcapping", "logit_scale", "logits_scaling")
-        )
+        return not any(getattr(config, name, None) for name in SCALES)
 
     def at_responses(self, batch: TokenBatch, what: Callable[[Head, Tensor], Tensor]) -> Tensor:
         """What `what` makes of the head and the hidden states (T, H) before the response tokens in the ids of `batch`.

@@ -126,7 +126,10 @@ class _Members:
         if draws.random() >= share:
             return prompt
         exchange = self.exchanges[m] = Exchange(words, draws)
-        return replace(prompt, text=exchange.made(prompt.text))
+        assert prompt.source is not None  # a conversation's
+        template, view = prompt.source
+        source = (lambda shorter: exchange.made(template(shorter))), view  # a prompt that is shortened is made anew
+        return replace(prompt, text=exchange.made(prompt.text), source=source)
 
     def texts(self, turns: Mapping[int, Turn]) -> list[str]:
         """The replies as the environments are to read them."""

@@ -17,10 +17,11 @@ def wilson(successes: float, n: float, z: float = 1.96) -> tuple[float, float]:
 
 
 def independent_tasks(success: NDArray[np.bool_], content: Sequence[str]) -> float:
-    """The number of independent tasks that tell as much about success as these, of which some have one content.
+    """The number n of independent tasks that tell as much about success as these, of which some have one content.
 
-    The variance of the success rate is that of a mean over clusters, the tasks of one content. Where all succeed or
-    all fail, outcomes tell nothing about it, and every content counts once.
+    The variance of the success rate p is that of a mean over clusters, the C tasks of one content, with C / (C - 1); of
+    n independent tasks it is p (1 - p) / (n - 1). So one content is one task, and C that agree within are C. Where all
+    succeed or all fail, outcomes tell nothing about it, and every content counts once.
     """
     n, different = len(success), len(set(content))
     rate = float(success.mean())
@@ -28,4 +29,5 @@ def independent_tasks(success: NDArray[np.bool_], content: Sequence[str]) -> flo
         return float(different)
     cluster = np.unique(np.array(content), return_inverse=True)[1]
     variance = float(np.square(np.bincount(cluster, success - rate)).sum()) / n**2
-    return min(float(n), rate * (1 - rate) / max(variance, rate * (1 - rate) / n))
+    ratio = rate * (1 - rate) / max(variance, rate * (1 - rate) / n)
+    return min(float(n), 1 + ratio * (different - 1) / different)

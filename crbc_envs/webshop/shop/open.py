@@ -27,7 +27,6 @@ def open_shop(
     goals: Kind = "synthetic",
     price_seed: int = 0,
     tagger: Literal["auto", "spacy", "fallback"] = "auto",
-    show_attributes: bool = False,
     category: str | None = None,
     per_page: int = WINDOW,
 ) -> Shop:
@@ -44,14 +43,12 @@ def open_shop(
         raise ValueError(f"data must be one of {', '.join(DATA)}; got {data!r}")
     if goals not in ("synthetic", "human"):
         raise ValueError(f"goals must be one of synthetic, human; got {goals!r}")
-    if category is not None and data != "generated":
-        raise ValueError(f"category is of the generated catalogue; data is {data!r}")
-    if category is not None and data_dir is not None:
-        raise ValueError(f"category is of the embedded catalogue, and data_dir is {data_dir!r}")
+    if category is not None and (data != "generated" or data_dir is not None):
+        raise ValueError(f"category is of the embedded catalogue; data is {data!r}, and data_dir {data_dir!r}")
     if data == "official" and data_dir is None:
         data_dir = str(installed())  # shops are kept by their arguments, and `$CRBC_DATA` may change
-    shop = _kept(data, data_dir, goals, price_seed, tagger, show_attributes, category, per_page)
-    shop.opened_with = data, data_dir, goals, price_seed, tagger, show_attributes, category, per_page
+    shop = _kept(data, data_dir, goals, price_seed, tagger, category, per_page)
+    shop.opened_with = data, data_dir, goals, price_seed, tagger, category, per_page
     return shop
 
 
@@ -65,7 +62,6 @@ def _kept(
     goals: Kind,
     price_seed: int,
     tagger: Literal["auto", "spacy", "fallback"],
-    show_attributes: bool,
     category: str | None,
     per_page: int,
 ) -> Shop:
@@ -73,12 +69,12 @@ def _kept(
     if data == "generated" and isinstance(catalogue, StoredCatalogue):
         prices = DrawnPrices(catalogue, price_seed)
         drawn = prices, DrawnGoals(catalogue, goals, prices, price_seed)
-        return Shop(catalogue, engine, goals, price_seed, tagger, show_attributes, per_page, drawn, edition)
+        return Shop(catalogue, engine, goals, price_seed, tagger, per_page, drawn, edition)
     if goals == "synthetic" and len(catalogue) > MOST_SYNTHETIC:
         raise ValueError(
             f"{len(catalogue):,} products have millions of synthetic goals; use those written by people: goals='human'"
         )
-    return Shop(catalogue, engine, goals, price_seed, tagger, show_attributes, per_page, edition=edition)
+    return Shop(catalogue, engine, goals, price_seed, tagger, per_page, edition=edition)
 
 
 @lru_cache(maxsize=2)

@@ -18,7 +18,6 @@ from crbc_envs.webshop.products.catalogue import Product
 
 SEARCH, BACK, PREVIOUS, NEXT, BUY = "Search", "Back to Search", "< Prev", "Next >", "Buy Now"
 DETAILS = ("Description", "Features", "Reviews")
-ATTRIBUTES = "Attributes"
 
 QUERY = "<your query>"
 ANY_SEARCH = f"search[{QUERY}]"
@@ -160,7 +159,7 @@ def results(number: int, total: int, products: Iterable[Product], visited: froze
     return Page("results", tuple(nodes))
 
 
-def item(product: Product, clicked: frozenset[str], show_attributes: bool = False) -> Page:
+def item(product: Product, clicked: frozenset[str]) -> Page:
     """The page of a product with its options. The values in `clicked` are marked."""
     nodes = [Node(BACK, "button"), Node(PREVIOUS, "button")]
     for name, values in product.options.items():
@@ -168,20 +167,16 @@ def item(product: Product, clicked: frozenset[str], show_attributes: bool = Fals
         for value in texts(values):
             nodes.append(Node(value.text, "option", value.text in clicked, name))
     nodes += texts((product.title, f"Price: {product.price_tag}", f"Rating: {NO_RATING}"))
-    buttons = (*DETAILS, ATTRIBUTES, BUY) if show_attributes else (*DETAILS, BUY)
-    return Page("item", (*nodes, *(Node(label, "button") for label in buttons)))
+    return Page("item", (*nodes, *(Node(label, "button") for label in (*DETAILS, BUY))))
 
 
 def details(product: Product, name: str) -> Page:
-    """The page behind one of the buttons in `DETAILS`, or behind `ATTRIBUTES`."""
+    """The page behind one of the buttons in `DETAILS`."""
     shown: tuple[str, ...] = ()
     if name == "Description":
         shown = (product.description,)
     elif name == "Features":
         shown = tuple(f" {bullet}" for bullet in product.bullets)
-    elif name == ATTRIBUTES:
-        attributes = (f" {attribute}" for attribute in product.attributes)
-        shown = (*attributes, product.category, product.query, product.product_category)
     return Page("details", (Node(BACK, "button"), Node(PREVIOUS, "button"), *texts(shown)))
 
 

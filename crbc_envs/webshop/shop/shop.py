@@ -59,7 +59,6 @@ class Shop:
         goals: Literal["synthetic", "human"] = "synthetic",
         price_seed: int = 0,
         tagger: Literal["auto", "spacy", "fallback"] = "auto",
-        show_attributes: bool = False,
         per_page: int = WINDOW,
         drawn: tuple[Sequence[float], Sequence[Goal]] | None = None,
         edition: int | None = None,
@@ -67,8 +66,7 @@ class Shop:
         if per_page < 1:
             raise ValueError(f"per_page must be at least 1, got {per_page}")
         self.catalogue, self.engine = catalogue, engine
-        self.show_attributes, self.per_page = show_attributes, per_page
-        self.price_seed, self.edition = price_seed, edition
+        self.per_page, self.price_seed, self.edition = per_page, price_seed, edition
         self.prices, self.goals = goal_lists.draw(catalogue, goals, price_seed) if drawn is None else drawn
         self.tagger, nouns_of = make_tagger(tagger)
         self.title_nouns = lru_cache(ANSWERS)(nouns_of)
@@ -158,7 +156,7 @@ class Shop:
         return self._item_page(state.asin, clicked)
 
     def _make_item(self, asin: str, clicked: frozenset[str]) -> Page:
-        return pages.item(self.product(asin)[1], clicked, self.show_attributes)
+        return pages.item(self.product(asin)[1], clicked)
 
     def _make_details(self, asin: str, details: str) -> Page:
         return pages.details(self.product(asin)[1], details)

@@ -48,7 +48,7 @@ class State:
             self._results(self.keywords, self.page + 1)
         elif what == pages.PREVIOUS.lower():
             self._previous()
-        elif what.capitalize() in (*pages.DETAILS, pages.ATTRIBUTES):
+        elif what.capitalize() in pages.DETAILS:
             self.kind, self.details = "details", what.capitalize()
         else:
             self.kind = "item"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
-from crbc_envs.webshop.shop.pages import ATTRIBUTES, DETAILS
+from crbc_envs.webshop.shop.pages import DETAILS
 from crbc_envs.webshop.shop.shop import Shop
 from crbc_envs.webshop.shop.state import State
 
@@ -110,7 +110,7 @@ def _read_product(state: State, shop: Shop, pairs: list[tuple[str, str]], named:
             state.options[group] = value
     if state.kind == "details":
         state.details = named.get("about", "")
-        if state.details not in (*DETAILS, *([ATTRIBUTES] if shop.show_attributes else [])):
+        if state.details not in DETAILS:
             raise PageNotFound(f"products have no page {state.details[:40]!r}")
 
 

@@ -135,13 +135,6 @@ def test_details_go_back_to_the_item_with_its_options():
     assert texts_of == {"description": ["A light shoe.", ""], "reviews": [""]}
 
 
-def test_attributes_are_shown_where_the_shop_shows_them():
-    assert "attributes" not in walk(*TO_SHOE).page.clickables
-    walker = walk(*TO_SHOE, "click[attributes]", show_attributes=True)
-    shown = [" rubber sole", " machine wash", "fashion", "shoes", "Clothing › Men › Shoes", ""]
-    assert body(walker).split("\n")[2:] == shown
-
-
 def test_leaving_an_item_forgets_its_options_and_going_back_to_search_everything():
     walker = walk(*TO_SHOE, "click[small]", "click[< prev]", "click[b000000001]")
     assert (walker.state.options, walker.state.visited) == ({}, {"B000000001"})

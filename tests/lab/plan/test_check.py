@@ -108,6 +108,12 @@ def test_a_group_of_one_teaches_nothing(model, method):
     check_run(small(model, rollout=rollout, credit={"method": "gae"}))
 
 
+def test_a_group_of_one_is_never_mixed(model):
+    rollout = {"num_groups": 2, "group_size": 1, "max_new_tokens": 4, "rounds": 2}
+    with pytest.raises(ConfigError, match="rollout.rounds: a group of one is never of mixed outcome"):
+        check_run(small(model, rollout=rollout, credit={"method": "gae"}))
+
+
 def test_a_frame_without_a_place_in_the_prompt_is_not_seen(model):
     env = {"id": "CRBC-Sokoban-v0", "kwargs": {}, "prompt": "compact"}
     with pytest.raises(ConfigError, match="'compact': sokoban: .* the prompt has no place for it"):

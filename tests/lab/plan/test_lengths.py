@@ -81,6 +81,16 @@ def test_a_limit_of_replies_is_derived_where_none_is_given(caplog: pytest.LogCap
     assert check_run(own).config == own
 
 
+def test_a_derived_limit_of_replies_fits_the_context_too() -> None:
+    """A prompt at its limit and a reply at the derived one are within the model's positions."""
+    found = check_run(foreign())
+    context, derived = found.model.context, found.config.rollout.max_new_tokens
+    assert derived > 16
+    check_run(foreign(max_prompt_tokens=context - derived))
+    with pytest.raises(ConfigError, match=f"{context + 1:,} tokens do not fit the model's context of {context:,}"):
+        check_run(foreign(max_prompt_tokens=context - derived + 1))
+
+
 def test_a_training_keeps_the_derived_limit(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     few = ["updates=1", "rollout.num_groups=1", "rollout.group_size=2", "eval.episodes=1", "eval.test_episodes=1"]

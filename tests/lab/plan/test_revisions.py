@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from learner_fixtures import fresh_policy, small
+from learner_fixtures import fresh_policy, small, small_config
+from paths import ROOT
 from rich.console import Console
 
 from crbc_envs.storage.datasets import install
@@ -16,11 +17,16 @@ from crbc_envs.webshop.products.generate import generate_catalogue
 from crbc_envs.webshop.shop.official import DATASET, HUMAN, SETS
 from crbc_envs.webshop.shop.open import _kept
 from crbc_lab.commands.data import install_or_verify
+from crbc_lab.commands.warmstart_config import WarmstartConfig
+from crbc_lab.commands.warmstart_model import save_adapter
 from crbc_lab.plan.check import check_run
+from crbc_rl.config import TrainConfig, parse_config
 from crbc_rl.config.revisions import data_digest, model_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies import files
+from crbc_rl.policies.load import load_policy
+from crbc_rl.policies.lora import adapt
 from crbc_rl.runs import model as run_model
 from crbc_rl.runs.folder import Run, own_model, read_versions
 
@@ -42,6 +48,32 @@ def test_a_model_folder_with_another_digest_starts_nothing(model: Path, tmp_path
         file.write(b"x")
     with pytest.raises(ConfigError, match=rf"revision: {digest}, and the files of .*changed have [0-9a-f]{{64}}"):
         check_run(small(tmp_path / "changed", revision=digest))
+
+
+def test_a_run_that_pins_its_adapter_goes_on(tmp_path: Path) -> None:
+    """RUN/model is base and adapter in one. Its digest, which versions.json has, is as good a pin."""
+    base, adapter = ROOT / "warmstarts/sokoban-tiny", tmp_path / "adapter"
+    adapter.mkdir()
+    policy = load_policy(base)
+    adapt(policy.model, 2, 0)
+    policy.adapted = True
+    save_adapter(policy, adapter, WarmstartConfig(model=str(base), lora_rank=2, out=str(adapter)))
+
+    def config(revision: str | None) -> TrainConfig:
+        data = small_config(base, revision=revision) | {"model": {"base": str(base), "adapter": str(adapter)}}
+        return parse_config(data, "test")
+
+    pinned = config(model_digest(adapter))
+    check_run(pinned).require()
+    run = Run.start(tmp_path / "run", pinned, resume=False).folder
+    (run / "metrics.jsonl").write_text('{"update": 0}\n')
+    merged = read_versions(run)["revision"]
+    assert merged != pinned.revision
+    for given in (pinned, config(None), config(merged)):
+        check_run(own_model(run, given)).require()
+    check_run(config(merged)).require()
+    with pytest.raises(ConfigError, match=f"revision: {OTHER}, and the files of"):
+        check_run(config(OTHER))
 
 
 def test_notes_beside_a_model_do_not_count(model: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import islice, product
 from math import exp, sqrt
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,11 +19,12 @@ from crbc_lab.plan.hardware import HARDWARE, Hardware, fewest_nodes, find_hardwa
 from crbc_lab.plan.lengths import expert_lengths
 from crbc_lab.plan.padding import computed, drawn_lengths
 from crbc_lab.plan.plan import make_plan
-from crbc_lab.plan.runtime import Job, Phase, decode, decode_step, estimate, forward, total
+from crbc_lab.plan.runtime import Job, Phase, decode, decode_step, estimate, forward, total, validations
 from crbc_lab.plan.workload import MEASURED, Workload, going_on, longest_chain, spread, workload_of
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches
 from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.errors import ConfigError
+from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
 from crbc_rl.rollout.prompts import prompt_options
 
@@ -352,6 +354,13 @@ def test_lengths_stay_within_the_limits_of_the_config() -> None:
 
 
 # ---- what is shown --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("updates", "every"), [(30, 25), (3, 25), (50, 25), (4, 2), (5, 2), (1, 1)])
+def test_as_many_validations_are_planned_as_a_learner_makes(updates: int, every: int) -> None:
+    config = load_config(ALFWORLD, [f"updates={updates}", f"eval.every={every}"])
+    made = [Learner._validates.fget(SimpleNamespace(update=n, config=config)) for n in range(updates + 1)]
+    assert validations(config) == sum(made)
 
 
 def test_a_dry_run_shows_the_time_and_what_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import TokenBatch
+from crbc_rl.batches import TokenBatch, micro_batches
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.decoding import Decoding, Reply, draw
 from crbc_rl.policies.load import load_policy
@@ -310,3 +310,42 @@ def test_a_sampling_copy_takes_buffers_that_a_checkpoint_has() -> None:
     }
     assert sum("act_fn" in name for name in told) > 2, "weights and buffers"
     assert all(torch.equal(one.to(other.dtype), other) for one, other in told.values())
+
+
+HYBRID = {"head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8}
+HYBRID |= {"linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}),
+        ("qwen3_5_text", HYBRID),
+        ("falcon", {"alibi": True}),
+        ("cohere", {"logit_scale": 0.06}),
+    ],
+)
+def test_other_families_sample_what_they_score(kind: str, own: dict[str, object]) -> None:
+    """Rows fork and end, so recurrent states are selected; and what scales the head's output is in both."""
+    tokenizer = fresh_policy().tokenizer
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 256, **own}
+    torch.manual_seed(0)
+    made = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(kind, **sizes, eos_token_id=tokenizer.eos_token_id, pad_token_id=0, bos_token_id=1)
+    )
+    other = TransformersPolicy(made, tokenizer)
+    turns = [turn for seed in range(3) for turn in _generate(other, PROMPTS, seed)]
+    rows = table(turns)
+    parts = micro_batches(rows, np.arange(len(turns)), None, other.pad, reach=other.reach)
+    for batch in parts:
+        with torch.no_grad():
+            again, _ = other.logprobs(batch, 1.0)
+        assert ((again - batch.old_logprobs) * batch.response_mask).abs().max() < 1e-3
+
+
+def test_a_model_without_a_cache_of_keys_and_values_is_refused() -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "vocab_size": 2_000, "eos_token_id": 0}
+    made = AutoModelForCausalLM.from_config(AutoConfig.for_model("mamba", **sizes, bos_token_id=0, pad_token_id=1))
+    with pytest.raises(ConfigError, match="MambaForCausalLM takes no past_key_values"):
+        TransformersPolicy(made, fresh_policy().tokenizer)

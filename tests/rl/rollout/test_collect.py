@@ -100,6 +100,34 @@ def test_a_policy_that_reads_made_up_words_acts_in_the_original_ones(share: floa
     assert read == play((words, share))[0]  # the draws are the groups'
 
 
+def test_a_prompt_that_is_shortened_keeps_its_made_up_words() -> None:
+    """It is made anew from its template, which knows the original words alone."""
+    seen: list[Prompt] = []
+
+    class Watched(Searcher):
+        def generate(self, prompts, *rest) -> list[Turn]:
+            seen.extend(prompts)
+            return super().generate(prompts, *rest)
+
+    def play(words: MadeUpWords, share: float) -> list[Prompt]:
+        seen.clear()
+        envs = GroupVectorEnv("CRBC-WebShop-v0", 40, 1, max_steps=2, replies="tags")
+        told = {"prompt": "compact", "temperature": 1.0, "max_new_tokens": 4}
+        collect(envs, Watched(""), range(40), range(40), **told, made_up=(words, share))
+        return [*seen]
+
+    plain = play(MadeUpWords([], []), 0.0)
+    shown = play(MadeUpWords.of([(prompt.text, "") for prompt in plain]), 1.0)
+    made_up = 0
+    for one, other in zip(plain, shown, strict=True):
+        most = len(other.text) - 1
+        short = other.shortened(lambda prompt, most=most: len(prompt.text) <= most)
+        if short is not None:
+            assert _task(short.text) == _task(other.text)
+            made_up += _task(short.text) != _task(one.text)
+    assert made_up
+
+
 @pytest.mark.parametrize("reply", ["\0" * 1_000_000, "", "<action>up</action>", "<think>" * 100_000, "up"])
 def test_a_hostile_reply_is_the_invalid_action(reply: str) -> None:
     _, sample = _play(Scripted(reply))

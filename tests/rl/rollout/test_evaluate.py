@@ -60,8 +60,9 @@ def test_repeated_tasks_widen_the_interval_as_far_as_they_agree():
     rooms = [f"room {i}" for i in range(10)]
     assert independent_tasks(outcomes, [f"task {i}" for i in range(20)]) == 20
     assert independent_tasks(np.repeat(outcomes[:10], 2), np.repeat(rooms, 2).tolist()) == pytest.approx(10)
-    assert independent_tasks(outcomes, np.repeat(rooms, 2).tolist()) == 20  # a room's two outcomes disagree
+    assert independent_tasks(outcomes, np.repeat(rooms, 2).tolist()) == 19  # a room's two outcomes disagree
     assert independent_tasks(np.ones(20, bool), np.repeat(rooms, 2).tolist()) == 10
+    assert independent_tasks(outcomes, ["the room"] * 20) == 1, "one room says nothing about others"
     assert wilson(5, 10)[0] < wilson(10, 20)[0]
 
 
@@ -70,10 +71,10 @@ KINDS = ["pick", "pick", "pick", "heat", "heat", "cool"]
 
 def test_every_interval_is_over_the_independent_tasks():
     """Of three contents, twice each: both won, one of both, none. The contents' sums of success - 1/2 are 1, 0 and -1,
-    so the variance of the mean is 2/36, that of 4.5 independent tasks: neither 3 contents nor 6 episodes."""
+    so the variance of the mean is 3/2 of 2/36, that of 4 independent tasks: neither 3 contents nor 6 episodes."""
     won, content = [True, True, True, False, False, False], ["a", "a", "b", "b", "c", "c"]
-    # p = 1/2, n = 4.5, z = 1.96: (p + 0.426844 -+ 1.96 sqrt(0.0555556 + 0.0474272)) / 1.853689
-    low, high = (pytest.approx(end, abs=1e-5) for end in (0.160687, 0.839313))
+    # p = 1/2, n = 4, z = 1.96: (p + 0.4802 -+ 1.96 sqrt(0.0625 + 0.060025)) / 1.9604
+    low, high = (pytest.approx(end, abs=1e-5) for end in (0.150036, 0.849964))
     counts = {"repeat": 0, "truncated": False, "score": 0.0, "return": 0.0, "length": 1, "invalid": 0, "shortened": 0}
     rows = [
         {**counts, "task": task, "success": success, "kind": KINDS[task], "content": which, "cluster": "xyzxyw"[task]}
@@ -84,11 +85,11 @@ def test_every_interval_is_over_the_independent_tasks():
         again = summarise("test", columns_of(list(order)))
         assert (again.to_dict(), again.outcomes) == (found.to_dict(), found.outcomes)
         assert again.kinds == {"cool": (0, 1), "heat": (0, 2), "pick": (3, 3)}
-    assert found.interval == (low, high) and (found.different, found.independent) == (3, pytest.approx(4.5))
+    assert found.interval == (low, high) and (found.different, found.independent) == (3, pytest.approx(4))
     assert [found.to_dict()[end] for end in ("low", "high")] == [low, high]
     written = record_metrics("test", rows)
-    assert written["interval"] == [low, high] and written["independent_tasks"] == pytest.approx(4.5)
-    assert written["cluster_interval"] == list(wilson(3, 6)) and written["clusters"] == 4  # x and y: one of both
+    assert written["interval"] == [low, high] and written["independent_tasks"] == pytest.approx(4)
+    assert written["cluster_interval"] == list(wilson(2.75, 5.5)) and written["clusters"] == 4  # x and y: one of both
     assert written["distinct_tasks"] == 3
     records = [{"solved_at": 2 if one else None, "content": which} for one, which in zip(won, content, strict=True)]
     agent = agent_success(records)
