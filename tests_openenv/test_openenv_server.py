@@ -457,12 +457,14 @@ def test_control_c_ends_the_server_while_sessions_are_open() -> None:
             "CRBC-Sokoban-v0 cannot be served: each reset says its split, leave the option",
         ),
         ({"kwargs": {"prompt": "nope"}}, "CRBC-Sokoban-v0 cannot be served: .*nope"),
+        ({"kwargs": {}}, "CRBC-Sokoban-v0 cannot be served: .*the observation is a frame"),
         ({"kwargs": {"no_option": 1}}, "CRBC-Sokoban-v0 cannot be served: .*no_option"),
     ],
     ids=str,
 )
 def test_what_cannot_be_served_is_one_line(changes: dict[str, Any], said: str) -> None:
-    given = {"env_id": "CRBC-Sokoban-v0", "kwargs": {}, "host": "127.0.0.1", "port": 0, "sessions": 4} | changes
+    text = {"observation": "text"}
+    given = {"env_id": "CRBC-Sokoban-v0", "kwargs": text, "host": "127.0.0.1", "port": 0, "sessions": 4} | changes
     with pytest.raises(ConfigError, match=said) as caught:
         serve(**{"idle_seconds": 60.0, "exposed": False, "console": Console(), **given})
     assert "\n" not in str(caught.value)
@@ -473,7 +475,7 @@ def test_a_port_in_use_is_one_line(sokoban: Served) -> None:
     with pytest.raises(ConfigError, match=f"cannot serve at 127.0.0.1 port {port}: Address already in use; choose"):
         serve(
             "CRBC-Sokoban-v0",
-            {},
+            {"observation": "text"},
             host="127.0.0.1",
             port=port,
             sessions=1,
