@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 from rich.markup import escape
@@ -149,7 +149,6 @@ def webshop(
     panel: Literal["by_kind", "official", "by_product", "verl"] | None = None,
     split: Literal["train", "validation", "test"] = "train",
     price_seed: Index = 0,
-    show_attributes: bool = False,
     seed: Index = 0,
 ) -> None:
     """Serve the shop as a web site for people on this machine. Ctrl-C ends it.
@@ -164,15 +163,13 @@ def webshop(
         panel: how goals are divided into splits; default by_kind for the embedded catalogue, else official.
         split: the split whose goals are served.
         price_seed: seed of prices and price limits.
-        show_attributes: pages also list the attributes of products.
         seed: seed of the goals of "Draw a goal".
     """
     from crbc_envs.webshop.env import WebShopEnv
     from crbc_envs.webshop.site.server import Site, SiteServer
 
-    prices: dict[str, Any] = {"price_seed": price_seed or 0, "show_attributes": show_attributes}
     try:
-        env = WebShopEnv(data=data, data_dir=data_dir, goals=goals, panel=panel, split=split, **prices)
+        env = WebShopEnv(split, data=data, data_dir=data_dir, goals=goals, panel=panel, price_seed=price_seed or 0)
         server = SiteServer(Site(env.shop, env.panel, seed or 0), host, port, exposed)
     except ValueError as error:
         raise ConfigError(str(error)) from error

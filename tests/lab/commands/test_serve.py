@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -154,3 +155,10 @@ def test_reading_a_command_line_needs_no_learner(run_python: Callable[..., str])
     loaded = set(run_python(code).split())
     assert "tyro" in loaded
     assert not loaded & {"torch", "transformers", "pydantic", "jinja2", "httpx2", "openai", "starlette", "openenv"}
+
+
+def test_a_shop_at_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refusal(capsys, "serve", "webshop", "--port", str(port), "--goals", "human", "--split", "test")
+    assert f"cannot serve at 127.0.0.1 port {port}: Address already in use; choose another --port" in said
