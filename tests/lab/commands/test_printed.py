@@ -166,7 +166,7 @@ def print_results(console: Console, text: str, monkeypatch: pytest.MonkeyPatch) 
 
 def print_outcome(console: Console, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that `crbc train` prints at its end."""
-    record = {"test/success": 0.5, "test/low": 0.1, "test/high": 0.9, "test/successes": 1, "test/episodes": 2}
+    record = {"update": 3, "test/success": 0.5, "test/low": 0.1, "test/high": 0.9, "test/episodes": 2}
     monkeypatch.setattr(train, "write_report", lambda folder: folder)
     monkeypatch.setattr(train, "read_metrics", lambda folder: [record | {f"test/success/{text}": 0.5}] * 2)
     train.show_outcome(Path(text), 3, console)

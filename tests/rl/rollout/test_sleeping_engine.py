@@ -92,7 +92,10 @@ def asleep_in_training(engine: list[Poisoned], monkeypatch: pytest.MonkeyPatch) 
     return done
 
 
-SHORT = {"env": {"kwargs": {"max_steps": 2}}, "eval": {"every": 1, "episodes": 1, "test_episodes": 1}}
+SHORT = {
+    "env": {"kwargs": {"observation": "text", "max_steps": 2}},
+    "eval": {"every": 1, "episodes": 1, "test_episodes": 1},
+}
 
 
 @pytest.mark.parametrize("changes", [{}, {"policy": {"lora_rank": 2}}])

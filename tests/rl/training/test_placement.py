@@ -127,7 +127,10 @@ def test_frames_are_seen_on_the_device(tmp_path: Path, device: torch.device) -> 
 
 
 def test_a_whole_run_stays_on_its_device_and_resumes(model: Path, tmp_path: Path, device: torch.device) -> None:
-    short = {"env": {"kwargs": {"max_steps": 2}}, "eval": {"every": 1, "episodes": 1, "test_episodes": 1}}
+    short = {
+        "env": {"kwargs": {"observation": "text", "max_steps": 2}},
+        "eval": {"every": 1, "episodes": 1, "test_episodes": 1},
+    }
     short["loss"] = {
         "entropy": 0.1
     }  # nobody succeeds in two steps, and AdamW makes steps of rounding: a gradient for sure
