@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -16,17 +17,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from crbc_envs import ChatEpisode
 from crbc_rl.adapters.openenv import CrbcAction, CrbcClient
 
 ENVS = ("CRBC-Sokoban-v0", "CRBC-ALFWorld-v0", "CRBC-WebShop-v0")
+KWARGS: dict[str, dict[str, Any]] = {"CRBC-Sokoban-v0": {"observation": "text"}}
 
 PROGRAM = """
-import sys
+import json, sys
 from rich.console import Console
 from crbc_rl.adapters.openenv_server import serve
-serve(sys.argv[1], {}, host="127.0.0.1", port=0, sessions=int(sys.argv[2]), idle_seconds=600, exposed=False,
+env_id, sessions, kwargs = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+serve(env_id, kwargs, host="127.0.0.1", port=0, sessions=sessions, idle_seconds=600, exposed=False,
       console=Console(width=200))
 """
 
@@ -34,7 +38,7 @@ serve(sys.argv[1], {}, host="127.0.0.1", port=0, sessions=int(sys.argv[2]), idle
 @contextmanager
 def served(env_id: str, sessions: int) -> Iterator[tuple[str, int]]:
     """The address and the process id of a server."""
-    command = [sys.executable, "-c", PROGRAM, env_id, str(sessions)]
+    command = [sys.executable, "-c", PROGRAM, env_id, str(sessions), json.dumps(KWARGS.get(env_id, {}))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -50,7 +54,7 @@ def reply(admissible: list[str], turn: int) -> str:
 
 def direct(env_id: str, steps: int) -> float:
     """CPU seconds of a step, of tasks that have been played before, as those of the clients."""
-    episode = ChatEpisode(env_id)
+    episode = ChatEpisode(env_id, **KWARGS.get(env_id, {}))
     for _ in range(2):
         start, done = time.process_time(), 0
         while done < steps:
