@@ -96,11 +96,14 @@ class ChatEpisode:
         observation, info = begin(self.env, seed, None if task is None else {"task": task}, noise)
         rollout = 0 if rollout is None else rollout
         window = PromptWindow.of(self.env, *self._ask)
-        window.require_frame(observation, info)
-        self._talk = Conversation(window, observation, info)
+        talk = Conversation(window, observation, info)
+        first = talk.prompt()
+        window.require_frame(first, observation)
+        self._talk = talk
         self._ids = {"group": f"{info['task_id']}/{seed}" if group is None else group, "rollout": rollout}
         self._steps, self._outcome, self._scores, self.turns, self.causes = [], {}, [], [], []
-        return self._ask_next()
+        self._asked = messages(first)
+        return self._asked
 
     def reply(self, text: str, finish_reason: str | None = None) -> list[Message] | None:
         """Execute the model's reply `text`. Returns the next messages, None when the episode has ended.

@@ -53,8 +53,9 @@ class GroupChat:
         by_member = [member_info(infos, m) for m in range(self.envs.num_envs)]
         for window in self._windows:
             window.history.clear()
-        self._windows[0].require_frame(observations[0], by_member[0])
-        self._conversations = list(map(Conversation, self._windows, observations, by_member))
+        conversations = list(map(Conversation, self._windows, observations, by_member))
+        self._windows[0].require_frame(conversations[0].prompt(), observations[0])
+        self._conversations = conversations
         self.causes = [[] for _ in by_member]
         return list(range(self.envs.num_envs))
 

@@ -233,10 +233,10 @@ class PromptWindow:
         frames = (observation,) if IMAGE in text and is_frame(observation) else ()
         return Prompt(text, frames, self.system, (self.template, view))
 
-    def require_frame(self, observation: Any, info: dict[str, Any]) -> None:
-        """Raise `ValueError` where the `observation` is a frame and the template has no place for it, or the other way
-        round. `info` is the environment's."""
-        places, frame = IMAGE in self.ask(observation, info).text, is_frame(observation)
+    def require_frame(self, prompt: Prompt, observation: Any) -> None:
+        """Raise `ValueError` where the `observation` is a frame and its `prompt` has no place for it, or the other way
+        round."""
+        places, frame = IMAGE in prompt.text, is_frame(observation)
         if frame and not places:
             raise ValueError(
                 f"{self.domain}: the observation is a frame, and the prompt has no place for it, so the policy would "

@@ -116,7 +116,7 @@ def _play_one(config: RunConfig, spec: EnvSpec, split: str, checked: EnvCheck) -
         observation = outcome.observations[0]
         checked.prompt = window.ask(observation, member_info(outcome.infos, 0))
         try:
-            window.require_frame(observation, member_info(outcome.infos, 0))
+            window.require_frame(checked.prompt, observation)
         except ValueError as error:
             checked.errors.append(f"env.prompt: {config.env.prompt!r}: {error}")
 
