@@ -99,8 +99,8 @@ class ChildRun:
 
     def _asked(self) -> dict[str, Any]:
         """Its config as plain data, without a limit of replies that nobody named: its process derives that."""
-        named = "max_new_tokens" in self.config.rollout.model_fields_set
-        return self.config.model_dump(mode="json", exclude={"rollout": set() if named else {"max_new_tokens"}})
+        derived = set() if self.config.rollout.limit_named else {"max_new_tokens"}
+        return self.config.model_dump(mode="json", exclude={"rollout": derived})
 
     def last_log_line(self) -> str:
         """The last line of its log."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
 
 from crbc_envs.actions import requested_action
 from crbc_envs.chat import ChatEpisode
@@ -96,7 +95,3 @@ def own_examples(text: str) -> Callable[[str], Sequence[str]]:
     """The examples of a person's own file, for every kind of task: blocks between lines of `---`."""
     blocks = [block.strip("\n") for block in text.split("\n---\n")]
     return lambda kind: blocks
-
-
-def no_examples(kind: str) -> Sequence[Any]:
-    return ()

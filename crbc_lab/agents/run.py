@@ -22,7 +22,7 @@ from crbc_envs.vector.members import make_member
 from crbc_lab.agents.asking import line_to
 from crbc_lab.agents.config import AgentsConfig
 from crbc_lab.agents.episode import Agent, Episode, direct
-from crbc_lab.agents.examples import ExpertExamples, no_examples, own_examples
+from crbc_lab.agents.examples import ExpertExamples, own_examples
 from crbc_lab.agents.ledger import Ledger
 from crbc_lab.agents.play import Play
 from crbc_lab.agents.react import Examples, React
@@ -62,7 +62,7 @@ class Run:
         places = self.config.episodes * len(self.config.seeds)
         for _ in range(min(self.config.limits.concurrency, places)):
             self.chats.append(self._chat(self.config.split, self.config.env.kwargs))
-        self.examples: Examples = no_examples
+        self.examples: Examples = lambda kind: ()
         react = self.config.react
         if react.text is not None:
             self.examples = own_examples(react.text)

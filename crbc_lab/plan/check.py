@@ -145,7 +145,7 @@ def _learning(config: TrainConfig, env: EnvCheck, model: Architecture | None) ->
         least = f"set it to {env.max_steps} or more"
         yield f"credit.{method}.horizon: {horizon}, and an episode may have {env.max_steps} steps: {least}"
     if config.rollout.max_thought_tokens is not None:
-        if "max_new_tokens" not in config.rollout.model_fields_set:
+        if not config.rollout.limit_named:
             yield "rollout.max_thought_tokens: it is a part of max_new_tokens: set that too"
         if method == CRITIC:
             yield "rollout.max_thought_tokens: PPO's critic has no value for a token that was not sampled: remove it"
@@ -160,7 +160,7 @@ def fitting(config: TrainConfig, lengths: Lengths | None) -> TrainConfig:
     """The config, with room for the expert's replies and a quarter more where it says nothing of it; else a warning
     where it has none."""
     limit = config.rollout.max_new_tokens
-    if lengths is not None and "max_new_tokens" not in config.rollout.model_fields_set:
+    if lengths is not None and not config.rollout.limit_named:
         rollout = config.rollout.model_copy(update={"max_new_tokens": max(limit, lengths.suggested)})
         return config.model_copy(update={"rollout": rollout})
     if lengths is not None and lengths.longest > limit:

@@ -146,6 +146,11 @@ class RolloutConfig(Section):
     """What the copies of a group share beyond their start: one stream of noise, or one each. None: one each where the
     environment declares that it is stochastic."""
 
+    @property
+    def limit_named(self) -> bool:
+        """Whether the config names `max_new_tokens`: else a run derives it by its model."""
+        return "max_new_tokens" in self.model_fields_set
+
 
 class CreditConfig(BaseModel):
     """`method` selects the estimator: one of `crbc_rl.credit.METHODS`, "gae", PPO with a learned critic, or

@@ -337,7 +337,7 @@ def require_same(folder: Path, now: TrainConfig) -> None:
     """Raise `ConfigError` where the settings of the run in `folder` differ from those that it is resumed with."""
     first = Run.open(folder).config
     before, given = flat(first.model_dump()), flat(now.model_dump())
-    if "max_new_tokens" not in now.rollout.model_fields_set:  # then the run has derived its own
+    if not now.rollout.limit_named:  # then the run has derived its own
         given["rollout.max_new_tokens"] = before["rollout.max_new_tokens"]
     reached = last_record(folder / "metrics.jsonl").get("update", 0)
     if now.updates < reached:

@@ -83,8 +83,8 @@ def ran(training: Training, config: TrainConfig) -> Training:
     model, and the commit of a model on the hub."""
     rollout, told = config.rollout, training.config
     asked = {"base": config.base or told.base, "revision": told.revision and config.revision}
-    if "max_new_tokens" not in training.config.rollout.model_fields_set:
-        rollout = rollout.model_copy(update={"max_new_tokens": training.config.rollout.max_new_tokens})
+    if not told.rollout.limit_named:
+        rollout = rollout.model_copy(update={"max_new_tokens": told.rollout.max_new_tokens})
     return replace(training, config=config.model_copy(update={"rollout": rollout, **asked}))
 
 
