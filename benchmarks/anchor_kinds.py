@@ -128,7 +128,7 @@ def _rollout(
     while not over:
         group.append(Visit(member, _keys(env), env.distance()))
         advised = advice(expert, observation, info)  # asked at every step, because it learns from what it sees
-        reply = _random(env, info, draws) if advised is None or draws.random() >= share else advised
+        reply = random_reply(env, info, draws) if advised is None or draws.random() >= share else advised
         reply = MALFORMED if draws.random() < invalid else reply
         observation, _, terminated, truncated, info = env.step(reply)
         over = terminated or truncated
@@ -139,7 +139,7 @@ def _keys(env: Member) -> dict[str, str]:
     return {kind: env.anchor_as(kind) for kind in ANCHOR_KINDS}
 
 
-def _random(env: Member, info: Infos, draws: np.random.Generator) -> str:
+def random_reply(env: Member, info: Infos, draws: np.random.Generator) -> str:
     """A random admissible action. Words of the task take the place of a placeholder."""
     action = str(draws.choice(np.array(info["admissible_actions"], dtype=object)))
     if env.placeholder and env.placeholder in action:
