@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,6 +47,8 @@ class Setting(_Part):
     """Of one training, on one core; 0 where nobody has measured it."""
     set_tuning: Changes = Field(default_factory=dict)
     """Further changes for the trainings that candidates are chosen with, such as fewer updates."""
+    less: str = ""
+    """Another setting, whose differences are subtracted from those of this one."""
 
     @model_validator(mode="after")
     def _seeds_are_not_of_the_tuning(self) -> Setting:
@@ -93,6 +96,8 @@ class Study(_Part):
                 raise ValueError(f"no variant {name!r}{nearest(name, self.variants)}")
         for one in (one for scale in self.settings.values() for one in scale.values()):
             trained = one.variants or list(self.variants)
+            if one.less not in {"", *chain.from_iterable(self.settings.values())}:
+                raise ValueError(f"less: there is no setting {one.less!r}")
             for name in trained:
                 other = self.variants[name].reference
                 if other and (other == name or other not in trained):

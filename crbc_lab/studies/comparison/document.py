@@ -18,20 +18,22 @@ from typing import cast
 
 from crbc_lab.studies.comparison.definition import SCALES, Scale, Study, load_study
 from crbc_lab.studies.comparison.markdown import (
+    UNFINISHED,
     coverage,
     fine_print,
     kept_of,
+    leads,
+    missing,
     rows,
     runtime,
     scores,
     table,
     tuning_table,
 )
-from crbc_lab.studies.comparison.plan import planned_seeds
+from crbc_lab.studies.comparison.plan import check_plan
 from crbc_rl.errors import ConfigError
 
 MARK = re.compile(r"<!-- results: ([\w-]+)/([\w-]+)/([\w.-]+) -->\n.*?<!-- end -->", re.DOTALL)
-UNFINISHED = "Not run yet."
 ALL = "all"
 SETTINGS = {"sokoban": "Sokoban, three boxes", "alfworld": "Households in ten commands", "webshop": "The shop"}
 """Their titles at the lab's scale."""
@@ -59,6 +61,7 @@ def rebuilt(text: str, results: Path, picture: Picture) -> str:
 def section(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> str:
     """What `results` show of one setting: its tables, with the figure between them."""
     study.setting(scale, env)
+    check_plan(study, scale, results)
     parts = _compared if study.shows == "comparison" else _measured
     return "\n\n".join(filter(None, parts(study, scale, env, results, picture)))
 
@@ -81,15 +84,12 @@ def _compared(study: Study, scale: Scale, env: str, results: Path, picture: Pict
     compared, tuned = rows(study, scale, env, results), tuning_table(study, scale, env, results)
     if tuned:
         tuned = f"Candidates, one seed each, chosen by the last two validations:\n\n{tuned}"
+    early, title = missing(study, scale, env, results), f"{study.title}, {env}"
     if not compared:
-        return [UNFINISHED, tuned]
-    title, seeds = f"{study.title}, {env}", planned_seeds(study, scale, env, results)
+        return [early, tuned]
     shown = picture(f"{study.name}-{scale}-{env}", title, lambda path: _figures().draw(compared, title, path))
-    early = f"Not finished: {len(compared[0].kept)} of the {seeds} seeds that its plan states."
-    lacking = [study.variants[name].label for name in study.rows(scale, env) if name not in {r.name for r in compared}]
-    early += f" The table, and so its correction, is without {', '.join(lacking)}." if lacking else ""
-    early *= seeds is not None and (len(compared[0].kept) < seeds or bool(lacking))
-    return [early, table(compared), fine_print(compared), scores(compared), shown, tuned]
+    final, less = not early, leads(study, scale, env, results)
+    return [early, table(compared, final), fine_print(compared, final), less, scores(compared), shown, tuned]
 
 
 def _measured(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> list[str]:

@@ -6,7 +6,7 @@ A run folder has megabytes of weights; these files have kilobytes. Every table a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,12 +95,17 @@ def best_candidates(study: Study, scale: Scale, env: str, results: Path) -> dict
     scores: dict[str, list[float]] = {}
     for name, _, training in tunings(study, scale, env):
         scores.setdefault(name, []).append(validated(_required(training, results)))
-    return {name: study.variants[name].candidates[int(np.argmax(successes))] for name, successes in scores.items()}
+    return {name: study.variants[name].candidates[best_of(successes)] for name, successes in scores.items()}
 
 
 def all_tried(study: Study, scale: Scale, env: str, results: Path) -> bool:
     """Whether every candidate has its training, so that the best are known."""
     return all(find(training, results) is not None for _, _, training in tunings(study, scale, env))
+
+
+def best_of(successes: Sequence[float]) -> int:
+    """The number of the highest, the first of equals: those that differ by the rounding of kept files alone."""
+    return next(number for number, one in enumerate(successes) if one > max(successes) - 2e-5)
 
 
 def validated(kept: Kept) -> float:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from crbc_lab.statistics import Comparison, Estimate, Outcomes, area, compare, estimate, power
-from crbc_lab.statistics.intervals import ALPHA
+from crbc_lab.statistics import Comparison, Estimate, Outcomes, area, compare, estimate, paired, power
+from crbc_lab.statistics.intervals import ALPHA, crossed_error, interval
 from crbc_lab.studies.comparison.definition import Scale, Study
-from crbc_lab.studies.comparison.kept import Kept, all_tried, best_candidates, find, validated
-from crbc_lab.studies.comparison.plan import planned_seeds
+from crbc_lab.studies.comparison.kept import Kept, all_tried, best_candidates, best_of, find, validated
+from crbc_lab.studies.comparison.plan import is_stated
 from crbc_lab.studies.comparison.trainings import EARLY, key_of, trainings, tunings
 from crbc_rl.rollout.panel import repeats_of
 
+UNFINISHED = "Not run yet."
 MOST_SEEDS = 20
 """Seeds that are looked for in the results, also where a setting asks for fewer."""
 SCORES = {"score": "task score, %", "reward": "return", "reward_by_step": "return by step"}
@@ -78,9 +79,23 @@ def outcomes_of(kept: Sequence[Kept]) -> Outcomes:
     )
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The comparison: success, its interval, the difference from the reference and whether it is separated from it.
-    Where rows have several references, each says which is its own."""
+def missing(study: Study, scale: Scale, env: str, results: Path) -> str:
+    """What a setting lacks, in words; empty where it has all seeds that were asked for."""
+    tried = [find(training, results) is not None for _, _, training in tunings(study, scale, env)]
+    seeds, finished = study.setting(scale, env).seeds, _finished(study, scale, env, results)
+    counts = {name: len(finished.get(name, ())) for name in study.rows(scale, env)}
+    if min(counts.values()) >= seeds:
+        return ""
+    if finished:
+        trained = ", ".join(f"{study.variants[name].label} {count}" for name, count in counts.items())
+        return f"Not finished, so without verdicts. Of {seeds} seeds are trained: {trained}."
+    return f"Not finished: {sum(tried)} of {len(tried)} candidates are tried." if any(tried) else UNFINISHED
+
+
+def table(rows: Sequence[Row], final: bool = True) -> str:
+    """The comparison: success, its interval, the difference from the reference and, where it is `final`, whether it is
+    separated from it: who looks at every number of seeds finds something by chance. Where rows have several references,
+    each says which is its own."""
     heads = ["method", "test success, %", "difference", "corrected p", "smallest to be seen", "area, %"]
     several = len({row.reference for row in rows if row.beside}) > 1
     lines = [_line(heads), _line(["---"] * len(heads))]
@@ -90,12 +105,12 @@ def table(rows: Sequence[Row]) -> str:
             cells += ["reference", "", ""]
         else:
             one = row.beside
-            verdict = "" if one.separated else ", not separated"
+            verdict = "" if one.separated or not final else ", not separated"
+            p = "< 0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}"
             from_whom = f" from {row.reference}" if several else ""
             cells += [
                 f"{one.difference.percent('+.1f')}{from_whom}{verdict}",
-                "< 0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}",
-                f"{100 * one.smallest:.1f}",
+                *((p, f"{100 * one.smallest:.1f}") if final else ("", "")),
             ]
         lines.append(_line([*cells, f"{100 * row.area:.1f}"]))
     return "\n".join(lines)
@@ -121,8 +136,31 @@ def scores(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def fine_print(rows: Sequence[Row]) -> str:
-    """What stands behind the table: seeds, tasks, clusters, panel, versions, time."""
+def leads(study: Study, scale: Scale, env: str, results: Path) -> str:
+    """The differences of a setting less those in the one that it names, over the seeds that both have; empty where it
+    names none, or both are not finished."""
+    other = study.setting(scale, env).less
+    if not other or missing(study, scale, env, results) or missing(study, scale, other, results):
+        return ""
+    both = [{row.name: row.kept for row in rows(study, scale, one, results)} for one in (env, other)]
+    seeds = set.intersection(*({kept.seed for kept in own} for each in both for own in each.values()))
+    here, there = (
+        {name: outcomes_of([kept for kept in own if kept.seed in seeds]) for name, own in each.items()} for each in both
+    )
+    lines = [_line(["method", f"difference, less that in {other}"]), _line(["---", "---"])]
+    for name in (name for name in here if name in there and study.reference_of(name)):
+        beside = study.reference_of(name)
+        paired({"here": here[name], "there": there[name]})
+        values = here[name].values - here[beside].values - there[name].values + there[beside].values
+        change = replace(here[name], values=values)
+        found = interval(change.mean, *crossed_error(change)).percent("+.1f")
+        lines.append(_line([study.variants[name].label, found]))
+    note = f"Over the {len(seeds)} seeds that both have, each setting with the rates of its own; no verdict."
+    return "\n".join([*lines, "", note])
+
+
+def fine_print(rows: Sequence[Row], final: bool = True) -> str:
+    """What stands behind the table: seeds, tasks, clusters, panel, versions, time, and of a `final` one the power."""
     kept = [one for row in rows for one in row.kept]
     first = kept[0]
     tasks, different, clusters = (len(set(first.panel[name])) for name in ("task", "content", "cluster"))
@@ -132,32 +170,32 @@ def fine_print(rows: Sequence[Row]) -> str:
     beside = [row.beside for row in rows if row.beside]
     chances = sorted(round(100 * power(0.05, one.error, one.freedom, ALPHA / len(beside))) for one in beside)
     found = " to ".join(map(str, dict.fromkeys((chances[0], chances[-1]))))
+    power_of_five = f" Five points would be found in {found} of 100 such studies." if final else ""
     seeds = ", ".join(str(one.seed) for one in rows[0].kept)
     return (
         f"{len(rows[0].kept)} seeds ({seeds}); {tasks} test tasks, {different} of them different, "
         f"in {clusters} clusters (panel `{first.panel['name']}`); before training {100 * rows[0].start:.1f} %; "
-        f"a training took {spent}, side by side with others. Five points would be found in {found} of 100 "
-        f"such studies. Commits: {', '.join(commits)}."
+        f"a training took {spent}, side by side with others.{power_of_five} "
+        f"Commits: {', '.join(commits)}."
     )
 
 
 def tuning_table(study: Study, scale: Scale, env: str, results: Path) -> str:
-    """Every candidate's validation success, with the chosen one in bold; empty where one is missing."""
-    candidates: dict[str, list[tuple[str, float]]] = {}
+    """Every candidate's validation success, with the chosen one in bold where all are tried; empty where none is."""
+    candidates: dict[str, list[tuple[str, float | None]]] = {}
     for name, number, training in tunings(study, scale, env):
         kept = find(training, results)
-        if kept is None:
-            return ""
         variant = study.variants[name]
         key = key_of(study, scale, env, variant, variant.candidates[number])  # without what all candidates have
-        candidates.setdefault(name, []).append((key, validated(kept)))
-    if not candidates:
+        candidates.setdefault(name, []).append((key, validated(kept) if kept else None))
+    if all(value is None for tried in candidates.values() for _, value in tried):
         return ""
     lines = [_line(["method", "candidates: validation success, %"]), _line(["---", "---"])]
     for name, tried in candidates.items():
-        best = int(np.argmax([value for _, value in tried]))
-        cells = [f"`{key}` {100 * value:.1f}" for key, value in tried]
-        cells[best] = f"**{cells[best]}**"
+        cells = [f"`{key}` {'not yet' if value is None else f'{100 * value:.1f}'}" for key, value in tried]
+        values = [value for _, value in tried if value is not None]
+        if len(values) == len(tried):
+            cells[best_of(values)] = f"**{cells[best_of(values)]}**"
         lines.append(_line([study.variants[name].label, "; ".join(cells)]))
     return "\n".join(lines)
 
@@ -167,8 +205,8 @@ def _finished(study: Study, scale: Scale, env: str, results: Path) -> Mapping[st
     if not all_tried(study, scale, env, results):
         return {}
     chosen = best_candidates(study, scale, env, results)
-    planned = planned_seeds(study, scale, env, results)
-    names, count = study.rows(scale, env), planned or max(study.setting(scale, env).seeds, MOST_SEEDS)
+    names, seeds = study.rows(scale, env), study.setting(scale, env).seeds
+    count = seeds if is_stated(study, scale, results) else max(seeds, MOST_SEEDS)
     finished: dict[str, list[Kept]] = {}
     # Trainings come seed after seed, the variants in their order.
     for number, training in enumerate(trainings(study, scale, env, count, chosen)):

@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from kept_fixtures import STUDY, keep_made_up
@@ -23,7 +24,7 @@ from crbc_lab.studies.comparison import figures
 from crbc_lab.studies.comparison.definition import GPUS, TUNING_SEED, load_study
 from crbc_lab.studies.comparison.document import MARK, UNFINISHED, rebuilt, section
 from crbc_lab.studies.comparison.figures import draw
-from crbc_lab.studies.comparison.kept import best_candidates, find, read
+from crbc_lab.studies.comparison.kept import best_candidates, best_of, find, read
 from crbc_lab.studies.comparison.markdown import fine_print, rows, scores, table, tuning_table
 from crbc_lab.studies.comparison.plan import check_plan, write_plan
 from crbc_lab.studies.comparison.run import Runner
@@ -104,10 +105,23 @@ def test_what_a_plan_states_is_run_and_nothing_else(study, tmp_path):
         check_plan(study, "lab", tmp_path, trainings(study, "lab", "sokoban", 3, {}))
     changed = setting.model_copy(update={"set": {**setting.set, "optim.lr": 1e-5}})
     other = study.model_copy(update={"settings": {"lab": {"sokoban": changed}}})
-    with pytest.raises(ConfigError, match="states sokoban/grpo,updates=1 otherwise: run it as it is stated"):
-        check_plan(other, "lab", tmp_path, needed(other))
-    with pytest.raises(ConfigError, match="states .* already, otherwise"):
-        write_plan(other, "lab", tmp_path)
+    fewer = study.model_copy(update={"variants": {n: one for n, one in study.variants.items() if n != "grpo"}})
+    asks = study.model_copy(update={"asks": "another question?"})
+    more = study.model_copy(
+        update={"settings": {"lab": {"sokoban": setting.model_copy(update={"seeds": setting.seeds + 1})}}}
+    )
+    for changed, what in (
+        (other, "sokoban/crbc"),
+        (fewer, "sokoban/grpo"),
+        (asks, "asks"),
+        (more, "sokoban"),
+    ):
+        for use in (check_plan, write_plan, lambda *given: section(*given[:2], "sokoban", given[2], lambda *how: "")):
+            with pytest.raises(ConfigError, match=f"states {what} otherwise: run it as it is stated"):
+                use(changed, "lab", tmp_path)
+    also = study.model_copy(update={"name": "also", "settings": {"lab": {"sokoban": setting, "old": setting}}})
+    write_plan(also, "lab", tmp_path)
+    check_plan(study.model_copy(update={"name": "also"}), "lab", tmp_path, needed(study))  # it has dropped a setting
 
 
 def test_a_run_keeps_to_its_plan(study, tmp_path):
@@ -165,12 +179,56 @@ def test_a_table_of_fewer_seeds_than_are_stated_says_so(study, tmp_path):
         if training.seed != 2:
             keep_made_up(training, tmp_path, [training.seed % 2, 1])
     shown = section(three, "lab", "sokoban", tmp_path, lambda name, title, draw: "")
-    assert shown.startswith("Not finished: 2 of the 3 seeds that its plan states.") and "2 seeds (0, 1)" in shown
+    assert shown.startswith("Not finished, so without verdicts. Of 3 seeds are trained: GRPO 2, CRBC 2.")
+    assert "2 seeds (0, 1)" in shown and "|  |  | 30.0 |" in shown and "Five points" not in shown
+    assert "separated" not in shown, "who looks at every number of seeds finds something by chance"
     lacking = next(one for one in trainings(three, "lab", "sokoban", 3, chosen) if one.seed == 2)
     keep_made_up(lacking, tmp_path, [1, 1])
     for training in trainings(three, "lab", "sokoban", 3, chosen):
         keep_made_up(training, tmp_path, [training.seed % 2, 1])
-    assert "Not finished" not in section(three, "lab", "sokoban", tmp_path, lambda name, title, draw: "")
+    shown = section(three, "lab", "sokoban", tmp_path, lambda name, title, draw: "")
+    assert "Not finished" not in shown and ", not separated | " in shown and "Five points" in shown
+
+
+def test_candidates_are_shown_as_they_come_and_chosen_when_all_are_tried(study, tmp_path):
+    def shown():
+        return section(study, "lab", "sokoban", tmp_path, lambda name, title, draw: "")
+
+    assert shown() == "Not run yet."
+    needed = [one for _, _, one in tunings(study, "lab", "sokoban")]
+    for done, training in enumerate(needed, 1):
+        keep_made_up(training, tmp_path, [1, 0], (0.5, 0.25))
+        assert shown().startswith(f"Not finished: {done} of 4 candidates are tried.\n\nCandidates")
+        assert ("**" in shown()) is (done in (2, 3, 4)) and shown().count("not yet") == 4 - done
+    keep_made_up(next(trainings(study, "lab", "sokoban", 1, {})), tmp_path, [1, 0])
+    assert shown().startswith("Not finished, so without verdicts. Of 2 seeds are trained: GRPO 1, CRBC 0.")
+
+
+def test_candidates_that_rounding_alone_tells_apart_are_equal():
+    assert best_of([np.mean([0.60833, 0.60833]), np.mean([0.6, 0.61667])]) == 0
+    assert best_of([0.402345 - 1e-16, 0.402345]) == 0
+    assert best_of([0.6, 0.6 + 1 / 4_096, 0.5]) == 1
+
+
+def test_the_leads_of_one_setting_are_set_against_those_of_another(study, tmp_path):
+    """CRBC leads by half of the tasks in one, and by a quarter in the other, which has one more seed."""
+    alone = study.setting("lab", "sokoban").model_copy(update={"seeds": 3})
+    charged = alone.model_copy(update={"seeds": 2, "less": "sokoban", "set": {"updates": 9}})
+    both = study.model_copy(update={"settings": {"lab": {"sokoban": alone, "charged": charged}}})
+
+    def shown():
+        return section(both, "lab", "charged", tmp_path, lambda name, title, draw: "")
+
+    for env, crbc, seeds in (("charged", [1, 1, 0, 0], 2), ("sokoban", [1, 0, 0, 0], 3)):
+        for _, _, training in tunings(both, "lab", env):
+            keep_made_up(training, tmp_path, [1, 0, 0, 0])
+        for training in trainings(both, "lab", env, seeds, best_candidates(both, "lab", env, tmp_path)):
+            assert "less that" not in shown(), "both are finished first"
+            method, seed = training.config.credit.method, training.seed
+            keep_made_up(training, tmp_path, crbc if method == "crbc" else [0, 0, 0, int(seed == 2)])
+    assert "| method | difference, less that in sokoban |" in shown()
+    assert "\n| GRPO | -25.0 (" in shown() and "Over the 2 seeds that both have" in shown()
+    assert "less that" not in section(both, "lab", "sokoban", tmp_path, lambda name, title, draw: "")
 
 
 def test_the_seeds_of_a_table_are_not_those_of_the_candidates():
@@ -190,6 +248,7 @@ def test_the_seeds_of_a_table_are_not_those_of_the_candidates():
             "variant 'a' is compared with 'grpo', which must be another of",
         ),
         ({"settings": {"labs": {}}}, "settings.labs"),
+        ({"settings": {"lab": {"x": {"config": "x", "less": "y"}}}}, "less: there is no setting 'y'"),
     ],
 )
 def test_a_wrong_study_is_one_line_that_names_the_key(change, said):
