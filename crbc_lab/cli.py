@@ -121,7 +121,8 @@ def errors_in_one_line() -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":  # torch's, of a GPU
             raise
-        tell(f"out of memory: smaller rollout.num_groups or optim.microbatch needs less (details: {_keep(error)})")
+        less = "optim.microbatch_tokens, generator.memory or prefix_cache"
+        tell(f"out of memory: smaller {less} needs less, also with --resume (details: {_keep(error)})")
         sys.exit(1)
     except KeyboardInterrupt:
         tell("interrupted")

@@ -5,7 +5,7 @@ Training uses exactly the token ids that were sampled. They are never decoded to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -121,9 +121,9 @@ class RolloutBatch:
         """The mean of `per_token` (T,), a value for each response token, over the tokens of each step, (n,)."""
         return np.add.reduceat(per_token, self.ends - self.response_length) / self.response_length
 
-    def cut(self, eos: int) -> Bools:
-        """Whether each reply reached the limit of tokens, and so does not end with `eos`, (n,)."""
-        return np.array([turn.response[-1] != eos for turn in self.turns], dtype=bool)
+    def cut(self, ends: Collection[int]) -> Bools:
+        """Whether each reply reached the limit of tokens, and so does not end with one of `ends`, (n,)."""
+        return np.array([turn.response[-1] not in ends for turn in self.turns], dtype=bool)
 
     @property
     def group(self) -> Ints:

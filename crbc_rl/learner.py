@@ -22,7 +22,6 @@ from crbc_envs.tasks import rng
 from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, KEEP, TrainConfig
-from crbc_rl.credit.estimator import Estimator
 from crbc_rl.credit.metrics import NO_SLOPE, Slope, calibration_metrics, credit_metrics, run_calibration
 from crbc_rl.credit.trust import MEMORY
 from crbc_rl.distributed import Distributed
@@ -65,19 +64,16 @@ class Learner:
         checkpoint = run.resume_point(self.distributed)
         self.resumed = checkpoint is not None
         self.actor = Actor(config, self.distributed, checkpoint)
+        # Before the engine that samples takes its memory: a critic is whole on each GPU while it is loaded.
+        self.critic = Critic(config, self.distributed, checkpoint) if config.credit.method == CRITIC else None
         self.worker = RolloutWorker(config, self.distributed, self.actor, self.clock)
         try:
             run.keep_world(self.worker.envs.anchor_name, self.worker.tasks, self.distributed)
         except ConfigError:
             self.worker.close()
             raise
-        self.critic: Critic | None = None
-        self.estimator: Estimator | None = None
         self.credit_options = config.credit.options
-        if config.credit.method == CRITIC:
-            self.critic = Critic(config, self.distributed, checkpoint)
-        else:
-            self.estimator = credit.estimator_of(config.method())
+        self.estimator = None if self.critic is not None else credit.estimator_of(config.method())
         for model in self._models().values():
             model.clock = self.clock
         fresh = {"update": 0, "best": -math.inf, "slope": NO_SLOPE.sums}
@@ -128,7 +124,7 @@ class Learner:
             if self._trusts:
                 self.trusted = self.trusted.then(self.slope, MEMORY)
             return {
-                **rollout_metrics(batch, self.worker.kinds, self.actor.policy.eos),
+                **rollout_metrics(batch, self.worker.kinds, self.actor.policy.ends),
                 **self.worker.read,
                 **credit_metrics(process, terms, self.config.credit.method, self.credit_options),
                 **calibration_metrics(self.slope),

@@ -199,7 +199,7 @@ def _reply(policy: TransformersPolicy, config: TrainConfig, turn: Turn, valid: b
     return Reply(
         valid=valid,
         action=requested_action(turn.text, config.replies),
-        cut=turn.response[-1] != policy.eos and len(turn.response) >= config.rollout.max_new_tokens,
+        cut=turn.response[-1] not in policy.ends and len(turn.response) >= config.rollout.max_new_tokens,
         words=frozenset() if valid else words_of(policy.decode_prompt(turn)),
         tokens=len(turn.prompt),
         shortened=turn.shortened,

@@ -166,7 +166,7 @@ class Batcher:
             for row in decoding.replies:
                 row.ended |= not row.awaited
             for row in (drawn := decoding.step()):
-                row.write(self.policy.eos, self.policy.text)
+                row.write(self.policy.ends, self.policy.text)
             ended += [row for row in drawn if row.ended and not row.whole]
             next(scoring)
             yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,9 +48,9 @@ class Row(Reply):
     def awaited(self) -> bool:
         return not self.done.done()
 
-    def write(self, eos: int, decode: Callable[[list[int]], str]) -> None:
+    def write(self, ends: Collection[int], decode: Callable[[list[int]], str]) -> None:
         """Write what the last token says. `decode` gives the text of tokens, without the end token."""
-        self.stopped = self.tokens[-1] == eos
+        self.stopped = self.tokens[-1] in ends
         if self.order.stop or self.changed is not None:
             self._write(decode)
         elif self.ended:

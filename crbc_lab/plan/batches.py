@@ -1,4 +1,4 @@
-"""The sizes of one update: groups per generator, rows, optimizer steps and passes."""
+"""The sizes of one update: groups per generator, rows and optimizer steps."""
 
 from __future__ import annotations
 
@@ -26,14 +26,11 @@ class Batches:
     rows_per_rank: int
     """Rows of a mini-batch on one rank."""
     microbatch: int
-    passes: int
-    """Forward and backward passes of one rank for one optimizer step."""
 
 
 def arithmetic(config: TrainConfig, gpus: int, max_steps: int) -> Batches:
     rollouts = config.rollout.num_groups * config.rollout.group_size
     rows = rollouts * max_steps
-    rows_per_rank, rows_at_once = ceil(config.optim.minibatch / gpus), microbatch(config, gpus)
     engines = gpus // config.generator.tensor_parallel
     return Batches(
         engines=engines,
@@ -41,9 +38,8 @@ def arithmetic(config: TrainConfig, gpus: int, max_steps: int) -> Batches:
         rollouts=rollouts,
         rows=rows,
         optimizer_steps=config.optim.epochs * ceil(rows / config.optim.minibatch),
-        rows_per_rank=rows_per_rank,
-        microbatch=rows_at_once,
-        passes=ceil(rows_per_rank / rows_at_once),
+        rows_per_rank=ceil(config.optim.minibatch / gpus),
+        microbatch=microbatch(config, gpus),
     )
 
 
@@ -56,6 +52,8 @@ def contradictions(config: TrainConfig, gpus: int, model: Architecture | None) -
         yield f"rollout.num_groups: {groups} groups cannot be dealt evenly to {gpus // parallel} generators"
     if parallel > 1 and not engine_of(config).supports_tensor_parallel:
         yield f"generator.tensor_parallel: {parallel} needs generator.engine=vllm"
+    if (config.policy.attention or "").startswith("flash") and config.policy.precision != "bfloat16":
+        yield "policy.attention: flash attention cannot compute in float32: set policy.precision=bfloat16"
     if model is None:
         return
     if model.heads % parallel:

@@ -246,6 +246,10 @@ def _model(config: TrainConfig, model: Architecture | None) -> Iterator[Finding]
 def _packages(config: TrainConfig, engine: Engine, online: bool) -> Iterator[Finding]:
     """Missing packages that this config needs and others do not, and settings that it cannot run with."""
     needs = [("ray", "ray", "rollout.backend=ray")] if config.rollout.backend == "ray" else []
+    if config.policy.lora_rank:
+        needs.append(("peft", "lora", "policy.lora_rank"))
+    if (config.policy.attention or "").startswith("flash"):
+        needs.append(("flash_attn", "", "policy.attention"))
     if engine.package:
         needs.append((engine.package, engine.extra, f"generator.engine={config.generator.engine}"))
     for name, extra, purpose in needs:

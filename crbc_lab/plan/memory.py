@@ -74,8 +74,12 @@ def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float, re
     loading = {"whole weights, float32": 4 * model.parameters, **reserve}
     if _sharded(config, gpus):
         loading["a weight beside its shard"] = 4 * model.vocabulary * model.hidden // gpus
-    if _refers(config):  # the reference is loaded after the policy is sharded
-        loading["the policy, sharded"] = 4 * model.parameters // gpus
+    critic, shard = config.credit.method == CRITIC, 4 * model.parameters // gpus
+    if _refers(config) or critic:  # the reference is loaded after the policy is sharded, and the critic after both
+        kept = critic and _refers(config) and not config.policy.offload_reference
+        loading["what is sharded before it"] = shard * (1 + kept)
+    if critic:
+        loading["the policy's moments, of a resumed run"] = 8 * trained(config, model) // gpus
     peak = max(_activations(config, model, gpus), _scoring(config, model, gpus), key=lambda parts: sum(parts.values()))
     training = {
         **held,
@@ -153,7 +157,7 @@ def _moving(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
 
 def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     """What one pass keeps for its backward pass, and the larger of two peaks: logits, or one recomputed layer."""
-    rows, length = microbatch(config, gpus), _length(config)
+    rows, length = _full_rows(config, microbatch(config, gpus)), _length(config)
     size, tokens = _bytes(config), rows * length
     layer = size * tokens * (4 * model.intermediate + 14 * model.hidden)
     inputs = size * tokens * model.hidden
@@ -163,6 +167,12 @@ def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     return {"activations kept": kept, "logits" if logits > work else "one layer": max(logits, work)}
 
 
+def _full_rows(config: TrainConfig, rows: int) -> int:
+    """Rows of full length that a pass of at most `rows` rows has."""
+    limit = config.optim.microbatch_tokens
+    return rows if limit is None else min(rows, max(1, limit // _length(config)))
+
+
 def _logits(config: TrainConfig, model: Architecture, rows: int) -> int:
     """Logits that a pass over `rows` rows computes at a time."""
     return model.vocabulary * min(rows * config.rollout.max_new_tokens, max(1, LOGITS_PER_CHUNK // model.vocabulary))
@@ -170,7 +180,7 @@ def _logits(config: TrainConfig, model: Architecture, rows: int) -> int:
 
 def _scoring(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     """The memory of a pass without gradients: its logits, or one layer; nothing is kept."""
-    rows = config.optim.score_microbatch or microbatch(config, gpus)
+    rows = _full_rows(config, config.optim.score_microbatch or microbatch(config, gpus))
     layer = 3 * _bytes(config) * rows * _length(config) * model.intermediate
     return {"a pass that scores": max(layer, (_bytes(config) + LOGIT) * _logits(config, model, rows))}
 

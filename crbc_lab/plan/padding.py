@@ -19,21 +19,21 @@ DRAWN = 2_048
 
 def computed(
     config: TrainConfig, work: Workload, frames: bool, rows: float, gpus: int, at_once: int, size: int | None
-) -> float:
-    """Tokens that `gpus` ranks compute, or wait for, over the tokens of their rows; at least 1.
+) -> tuple[float, float]:
+    """Tokens that `gpus` ranks compute, or wait for, over the tokens of their rows, at least 1; and the passes of each.
 
     An update of `rows` rows is read in mini-batches of `at_once`, with at most `size` rows a rank and pass.
     Rows with `frames` are never packed.
     """
     drawn = drawn_lengths(work, max(1, min(round(rows), DRAWN)), config.rollout.max_new_tokens)
-    packs, spent = (config.policy.attention or "").startswith("flash") and not frames, 0.0
+    packs, spent, passes = (config.policy.attention or "").startswith("flash") and not frames, 0.0, 0
     for begin in range(0, len(drawn), at_once):
         lengths = np.sort(drawn[begin : begin + at_once])
         for start, end in spans(lengths.tolist(), PASS, size, gpus, config.optim.microbatch_tokens):
             part = lengths[start:end]
             most = max(part[rank::gpus].sum() for rank in range(gpus)) if packs else ceil(len(part) / gpus) * part[-1]
-            spent += gpus * most
-    return float(spent / drawn.sum())
+            spent, passes = spent + gpus * most, passes + 1
+    return float(spent / drawn.sum()), passes * rows / len(drawn)
 
 
 def drawn_lengths(work: Workload, rows: int, limit: int) -> np.ndarray:

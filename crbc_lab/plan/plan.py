@@ -113,9 +113,10 @@ def _remedies(
     """Single changes that make a run fit into memory, the smallest of each kind; none where it fits."""
     if needed(config, model, gpus).fits(gib):
         return
-    rows, share = microbatch(config, gpus), config.generator.memory
+    rows, length, share = microbatch(config, gpus), tokens_per_row(config) or 0, config.generator.memory
     kinds: list[tuple[str, str, list[Any]]] = [
         ("optim", "microbatch", [rows >> halvings for halvings in range(1, rows.bit_length())]),
+        ("optim", "microbatch_tokens", [rows * length >> halvings for halvings in range(1, rows.bit_length())]),
         ("policy", "gradient_checkpointing", [True]),
         ("policy", "precision", ["bfloat16"]),
         ("policy", "offload_reference", [True]),

@@ -201,13 +201,13 @@ def _training(job: Job) -> Iterator[Phase]:
     rows = job.rows * forward(model, job.work.prompt + job.work.reply, job.work.reply, known)
     size = 2 if config.policy.precision == "bfloat16" else 4
     steps = config.optim.epochs * ceil(job.rows / config.optim.minibatch)
-    passes = steps * job.batches.passes
-    scoring = ceil(job.rows / job.gpus / (config.optim.score_microbatch or job.batches.microbatch))
     gathered = size * model.parameters
     alike, optim = (config, job.work, model.vision, job.rows, job.gpus), config.optim
-    row = rows * computed(*alike, optim.minibatch, optim.microbatch)
+    padded, passes = computed(*alike, optim.minibatch, optim.microbatch)
+    row, passes = rows * padded, passes * optim.epochs
     # All rows of the update together, so that their lengths are alike.
-    scored = rows * computed(*alike, DRAWN, optim.score_microbatch or optim.microbatch)
+    padded, scoring = computed(*alike, DRAWN, optim.score_microbatch or optim.microbatch)
+    scored = rows * padded
     yield Phase("credit", "step_credit", job.rows * CREDIT, "CPU")
     if not engine_of(config).is_transformers:
         yield _passes(job, "old log-probabilities", "old", scored, scoring * gathered)

@@ -77,7 +77,7 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield (
         "its training",
         f"at most {batches.optimizer_steps:,} optimizer steps of {config.optim.minibatch} rows; "
-        f"on each process {batches.rows_per_rank} of them, passes: {batches.passes} of {batches.microbatch}",
+        f"on each process {batches.rows_per_rank} of them, at most {batches.microbatch} to a pass",
     )
     if config.transcripts:
         kept = f"{config.transcripts} held-out tasks before and after, and a training group at each validation"

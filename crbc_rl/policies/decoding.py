@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -49,7 +49,7 @@ class Reply:
     logprobs: list[float] = field(default_factory=list)
     ended: bool = False
 
-    def take(self, token: int, logprob: float, eos: int) -> int:
+    def take(self, token: int, logprob: float, ends: Collection[int]) -> int:
         """Go on with a drawn token, or with what closes the thought; the token that it goes on with."""
         place = len(self.tokens)
         if self.thought is not None and place == self.thought.limit:
@@ -59,14 +59,14 @@ class Reply:
             token, logprob = self.thought.close[place - begin], 0.0
         self.tokens.append(token)
         self.logprobs.append(logprob)
-        self.ended |= token == eos or len(self.tokens) == self.most
+        self.ended |= token in ends or len(self.tokens) == self.most
         return token
 
 
 class Model(Protocol):
     """What decoding needs of a `TransformersPolicy`."""
 
-    eos: int
+    ends: Collection[int]
 
     def read(self, asked: Sequence[Turn]) -> Read: ...
     def read_on(self, ids: Tensor, mask: Tensor | None, positions: Tensor | None, cache: DynamicCache) -> Tensor: ...
@@ -124,7 +124,7 @@ class Decoding(Generic[R]):
         rows = torch.tensor(self._rows, device=scores.device)
         drawn = draw(scores if self.top_p == 1 else nucleus(scores, self.top_p), rows, uniforms)
         each = zip(self.replies, drawn.tolist(), scores[rows, drawn].tolist(), strict=True)
-        self._drawn = [reply.take(token, logprob, self.policy.eos) for reply, token, logprob in each]
+        self._drawn = [reply.take(token, logprob, self.policy.ends) for reply, token, logprob in each]
         return [*self.replies]
 
     def _keep(self, places: list[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -52,8 +52,8 @@ class TransformersPolicy:
     """pi_theta(y | h): replies to chat prompts, with the log-probability of every sampled token.
 
     `model` and `tokenizer` are ordinary transformers objects. The tokenizer needs a chat template. Every complete reply
-    ends with the token that the template ends a turn with, or else with the eos token. Raises `ConfigError` for a
-    tokenizer without them, or not of the model's vocabulary.
+    ends with the token that the template ends a turn with, or else with the eos token, or with one of the model's
+    generation config. Raises `ConfigError` for a tokenizer without them, or not of the model's vocabulary.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: Tokenizer) -> None:
@@ -69,6 +69,7 @@ class TransformersPolicy:
         if eos is None:
             raise ConfigError("the tokenizer has no eos_token, so a reply would never end: set eos_token in its config")
         self.eos = eos
+        """Ends every reply of a lesson."""
         self.pad: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.eos
         self.adapted = False
         """Whether the model has LoRA factors (`crbc_rl.policies.lora`)."""
@@ -88,6 +89,10 @@ class TransformersPolicy:
         """The prompts that were read; None where a layer forgets tokens."""
         self._version = 0
         self._in_vocabulary([self.eos, self.pad])
+        told = getattr(model.generation_config, "eos_token_id", None)
+        also = told if isinstance(told, list) else [told]
+        self.ends: Collection[int] = frozenset({eos, *also}.intersection(range(self.vocabulary)))
+        """Each ends a reply: `eos`, and those of the model's generation config. Qwen2.5's has two."""
 
     @property
     def device(self) -> torch.device:
@@ -146,7 +151,7 @@ class TransformersPolicy:
 
     def text(self, response: Sequence[int]) -> str:
         """The text of a reply's ids, `response`, without the end token."""
-        return self.tokenizer.decode([token for token in response if token != self.eos])
+        return self.tokenizer.decode([token for token in response if token not in self.ends])
 
     def decode_prompt(self, turn: Turn) -> str:
         """The prompt of `turn` as the model read it, the chat template's markers included."""
@@ -171,7 +176,7 @@ class TransformersPolicy:
         """The turn `asked` with its reply: the ids `response`, their `logprobs`, the part that was `forced` (`Turn`),
         the text and how it ended. Where the chat template opens the thought, the text begins with it."""
         text = OPEN_THINK * self.opens_thought + self.text(response)
-        told = LENGTH if response[-1] != self.eos else None
+        told = LENGTH if response[-1] not in self.ends else None
         return replace(asked, response=response, logprobs=logprobs, forced=forced, text=text, finish_reason=told)
 
     def think_at_most(self, limit: int | None, most: int) -> None:

@@ -149,7 +149,7 @@ class VllmPolicy:
             seed=seed,
             max_tokens=max_new_tokens,
             logprobs=0,  # of the sampled token only
-            stop_token_ids=[self.policy.eos],
+            stop_token_ids=sorted(self.policy.ends),
             ignore_eos=True,  # only stop_token_ids ends a reply
             logit_bias=dict.fromkeys(self.policy.suppressed_tokens, -math.inf) or None,
             detokenize=False,

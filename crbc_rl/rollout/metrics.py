@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import torch
@@ -13,9 +13,9 @@ from crbc_rl.batches import RolloutBatch
 from crbc_rl.rollout.invalid import metric_key
 
 
-def rollout_metrics(batch: RolloutBatch, kinds: Mapping[str, str], eos: int) -> dict[str, float]:
+def rollout_metrics(batch: RolloutBatch, kinds: Mapping[str, str], ends: Collection[int]) -> dict[str, float]:
     """The metrics of all that was played for `batch`. `kinds` maps ids of tasks to their kinds; a reply that does not
-    end with the token `eos` was cut."""
+    end with one of the tokens `ends` was cut."""
     played = _played(batch)
     rollouts, rates = played.rollouts, played.rollouts.success_rate
     steps, members = len(played), len(rollouts.length)
@@ -33,7 +33,7 @@ def rollout_metrics(batch: RolloutBatch, kinds: Mapping[str, str], eos: int) -> 
         "groups_kept": batch.rollouts.num_groups,
         "response_length": float(played.response_length.mean()),
         "response_max": int(played.response_length.max()),
-        "response_cut": float(played.cut(eos).mean()),
+        "response_cut": float(played.cut(ends).mean()),
         "prompt_length": float(prompts.mean()),
         "prompt_max": int(prompts.max()),
         "prompt_cut": sum(turn.shortened for turn in played.turns) / steps,

@@ -57,8 +57,13 @@ log = logging.getLogger(__name__)
 
 FREE = {"updates", "save_every", "record_every", "transcripts", "tracking", "rollout.waves"}
 FREE |= {"model", "base", "revision", "env.revision"}
-"""Keys that may change in a resumed run: they do not affect what is trained, `updates` only where `optim.schedule` is
-constant. The model's files are compared."""
+FREE |= {f"generator.{key}" for key in ("memory", "tensor_parallel", "prefix_cache")}
+FREE |= {f"optim.{key}" for key in ("microbatch", "microbatch_tokens", "score_microbatch")}
+FREE |= {f"policy.{key}" for key in ("attention", "gradient_checkpointing", "offload_reference")}
+FREE |= {"threads", "rollout.backend", "rollout.num_workers", "rollout.truncation"}
+"""Keys that may change in a resumed run: they do not affect what is trained, or by its rounding alone; `updates` only
+where `optim.schedule` is constant, micro-batches not where `optim.order` weighs by them. The model's files are
+compared. Truncation is here since a run that it ended would meet the same long prompt again."""
 RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
 
 
@@ -345,7 +350,8 @@ def require_same(folder: Path, now: TrainConfig) -> None:
     for name in {**before, **given}:
         moved = name.startswith("modules.") and name.endswith(".file")
         falls = name == "updates" and now.optim.schedule != "constant"  # towards the last update
-        free = moved or (name in FREE and not falls)
+        weighs = name in ("optim.microbatch", "optim.score_microbatch") and now.optim.order == "ranks"
+        free = moved or (name in FREE and not falls and not weighs)
         if not free and before.get(name) != given.get(name):
             raise ConfigError(
                 f"{folder} was started with {name} = {before.get(name)!r}, not {given.get(name)!r}: "

@@ -83,7 +83,7 @@ class Actor(Trainable):
         sampling and of training before the weights change.
         """
         if self.config.loss.mask_truncated:
-            batch = replace(batch, masked=batch.cut(self.policy.eos))
+            batch = replace(batch, masked=batch.cut(self.policy.ends))
         self._starts = np.concatenate([[0], batch.ends]).tolist()
         self.watched = np.zeros((2, len(batch.old))) if watch else None
         steps = self.train_epochs(batch, rng)

@@ -113,7 +113,7 @@ def test_too_little_memory_says_what_needs_less(
     error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, told = told_of(error, capsys, monkeypatch)
-    assert code == 1 and "out of memory: smaller rollout.num_groups" in told
+    assert code == 1 and "out of memory: smaller optim.microbatch_tokens" in told and "with --resume" in told
 
 
 def test_what_an_environment_of_ones_own_returns_is_no_bug_of_ours(

@@ -14,6 +14,7 @@ from worker_processes import workers
 
 from crbc_envs.prompts import Prompt
 from crbc_envs.tasks import rng
+from crbc_rl import learner
 from crbc_rl.batches import RolloutBatch, TokenBatch
 from crbc_rl.config import load_config
 from crbc_rl.distributed import Distributed
@@ -155,6 +156,36 @@ def test_the_end_of_a_falling_rate_stays_where_it_was(model: Path, tmp_path: Pat
     Run.start(tmp_path, small(model, **falling), resume=True)
     with pytest.raises(ConfigError, match="was started with updates = 4, not 9"):
         Run.start(tmp_path, small(model, updates=9, **falling), resume=True)
+
+
+def test_keys_of_memory_and_speed_may_change_on_resuming(model: Path, tmp_path: Path) -> None:
+    Run.start(tmp_path, small(model), resume=False)
+    (tmp_path / "metrics.jsonl").write_text('{"update": 0}\n')
+    less = {"rollout": {**small(model).rollout.model_dump(), "truncation": "error", "backend": "process"}}
+    less |= {"generator": {"prefix_cache": 0.1, "memory": 0.3}, "policy": {"gradient_checkpointing": True}}
+    optim = small(model).optim.model_dump()
+    Run.start(tmp_path, small(model, **less, threads=2, optim={**optim, "microbatch_tokens": 64}), resume=True)
+    Run.start(tmp_path, small(model, optim={**optim, "microbatch": 2, "score_microbatch": 3}), resume=True)
+    shutil.rmtree(tmp_path)
+    ranks = {**optim, "minibatch": 8, "order": "ranks"}
+    Run.start(tmp_path, small(model, optim=ranks), resume=False)
+    (tmp_path / "metrics.jsonl").write_text('{"update": 0}\n')
+    Run.start(tmp_path, small(model, optim={**ranks, "microbatch_tokens": 64}), resume=True)
+    for key in ("microbatch", "score_microbatch"):
+        with pytest.raises(ConfigError, match=rf"was started with optim\.{key} = "):
+            Run.start(tmp_path, small(model, optim={**ranks, key: 1}), resume=True)
+
+
+def test_a_critic_is_loaded_before_the_engine_takes_its_memory(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[str]()
+    for name in ("Critic", "RolloutWorker"):
+        real = getattr(learner, name)
+        monkeypatch.setattr(learner, name, lambda *given, name=name, real=real: made.append(name) or real(*given))
+    config = small(model, credit={"method": "gae"})
+    Learner(config, Run.start(tmp_path, config, resume=False)).close()
+    assert made == ["Critic", "RolloutWorker"]
 
 
 def test_an_option_left_out_on_resuming_is_a_change_too(model: Path, tmp_path: Path) -> None:

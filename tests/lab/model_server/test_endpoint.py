@@ -167,7 +167,7 @@ def test_a_reply_that_ends_with_its_last_permitted_token_was_not_cut(
     fields = {"seed": 5, "max_tokens": 1, "return_token_ids": True}
     cut = client.chat("Go.", **fields)["choices"][0]
     assert cut["finish_reason"] == "length" and len(cut["token_ids"]) == 1
-    monkeypatch.setattr(policy, "eos", cut["token_ids"][0])  # so the same reply ends there by itself
+    monkeypatch.setattr(policy, "ends", cut["token_ids"][:1])  # so the same reply ends there by itself
     ended = client.chat("Go.", **fields)["choices"][0]
     assert (ended["token_ids"], ended["finish_reason"]) == (cut["token_ids"], "stop")
 

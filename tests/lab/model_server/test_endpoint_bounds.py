@@ -219,7 +219,7 @@ def test_a_client_that_went_away_costs_nothing_more(policy: TransformersPolicy) 
         passes.append(len(ids))
         return read_on(ids, *given)
 
-    policy.eos, eos = -1, policy.eos  # so that no reply ends by itself
+    policy.ends, ends = (), policy.ends  # so that no reply ends by itself
     policy.read_on = watched  # type: ignore[method-assign]
     try:
         with serving(policy) as url:
@@ -232,12 +232,12 @@ def test_a_client_that_went_away_costs_nothing_more(policy: TransformersPolicy) 
             assert going.wait(30)
             for connection in gone:
                 connection.close()
-            policy.eos = eos
+            policy.ends = ends
             assert Client(url).chat("Go.", max_tokens=2)["choices"]
         assert 0 < len(passes) < 2_000
     finally:
         del policy.read_on
-        policy.eos = eos
+        policy.ends = ends
 
 
 def test_an_error_of_the_model_is_told_and_the_next_request_answered(policy: TransformersPolicy) -> None:
@@ -293,7 +293,7 @@ def test_requests_that_come_later_join_those_that_go_on(
     """Each comes when the one before has begun. The passes are those of one batch, and the replies those alone."""
     passes: list[int] = []
     most = 120
-    monkeypatch.setattr(policy, "eos", -1)  # so that no reply ends by itself
+    monkeypatch.setattr(policy, "ends", ())  # so that no reply ends by itself
     begun = threading.Event()
 
     def watched(ids: Any, *given: Any, own: Any = policy.read_on) -> Any:

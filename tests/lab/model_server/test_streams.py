@@ -68,7 +68,7 @@ def test_a_completion_is_streamed_too(own: openai.OpenAI, client: Client) -> Non
 def test_others_are_answered_during_a_stream(
     policy: TransformersPolicy, own: openai.OpenAI, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy, "eos", -1)  # so that no reply ends by itself
+    monkeypatch.setattr(policy, "ends", ())  # so that no reply ends by itself
     with own.completions.create(prompt=BOARD, stream=True, **{**LONG, "max_tokens": 400}) as stream:
         begun = [next(stream).choices[0].text]
         assert client.chat("Go.", max_tokens=2)["choices"]
@@ -101,7 +101,7 @@ def test_a_text_is_written_in_whole_characters_up_to_a_stop(stop: tuple[str, ...
         if not row.ended:
             row.tokens.append(token)
             row.ended = len(row.tokens) == row.most
-            row.write(-1, lambda tokens: bytes(tokens).decode(errors="replace"))
+            row.write((), lambda tokens: bytes(tokens).decode(errors="replace"))
             shown.append(row.text[: row.ready()])
     row.whole = True
     assert row.text[: row.ready()] == text and row.stopped == (text != "ab é€ xEND y")

@@ -133,6 +133,8 @@ def test_what_is_missing_here_stops_a_start_but_not_a_plan(model, monkeypatch):
     monkeypatch.setattr("crbc_lab.plan.check.package", lambda name, *rest: Finding(name, "-", f"pip install {name}"))
     checked = check_run(small(model, generator={"engine": "vllm"}))
     assert [finding.name for finding in checked.findings] == ["vllm"]
+    flash = {"lora_rank": 2, "attention": "flash_attention_2", "precision": "bfloat16"}
+    assert [finding.name for finding in check_run(small(model, policy=flash)).findings] == ["peft", "flash_attn"]
     with pytest.raises(ConfigError, match="small cannot start here: vllm: pip install vllm"):
         checked.require()
     useful = Finding("tensorboard", "-", "pip install tensorboard", optional=True)

@@ -99,13 +99,26 @@ def test_one_gpu_in_float32_holds_everything_and_gathers_nothing() -> None:
     assert parts_of("training", "policy.precision=float32", gpus=1) == alone | work
 
 
+def test_tokens_bound_a_pass_as_rows_do() -> None:
+    """A row has 16 tokens at most."""
+    for limit, rows in ((16, 1), (5, 1), (47, 2)):
+        by_rows = parts_of("training", f"optim.microbatch={rows}", f"optim.score_microbatch={rows}")
+        assert parts_of("training", f"optim.microbatch_tokens={limit}") == by_rows
+    assert parts_of("training", "optim.microbatch_tokens=10_000") == parts_of("training")
+
+
 def test_loading_by_hand() -> None:
     whole = {"whole weights, float32": 48_000}
     beside = {"a weight beside its shard": 800}  # a quarter of the embedding, 4 x 100 x 8
-    assert parts_of("loading") == whole | beside | {"the policy, sharded": 12_000}
+    before = "what is sharded before it"
+    assert parts_of("loading") == whole | beside | {before: 12_000}
     for overrides in ("loss.kl=0", "policy.lora_rank=2"):
         assert parts_of("loading", overrides) == whole | beside
-    assert parts_of("loading", "policy.precision=float32", gpus=1) == whole | {"the policy, sharded": 48_000}
+    assert parts_of("loading", "policy.precision=float32", gpus=1) == whole | {before: 48_000}
+    moments = {"the policy's moments, of a resumed run": 24_000}
+    assert parts_of("loading", "credit.method=gae") == whole | beside | moments | {before: 24_000}
+    for overrides in (("loss.kl=0",), ("policy.offload_reference=true",)):
+        assert parts_of("loading", "credit.method=gae", *overrides) == whole | beside | moments | {before: 12_000}
     assert estimate(config_of(), TOY, 4, 1).main == 192_000
 
 

@@ -211,14 +211,15 @@ def test_padding_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 1 to 4 tokens in one pass of two ranks: each computes two rows, as long as the longest."""
     monkeypatch.setattr("crbc_lab.plan.padding.drawn_lengths", lambda work, rows, limit: np.array([3.0, 1.0, 4.0, 2.0]))
     config = toy(WORK).config
-    assert computed(config, WORK, False, 4, 2, 4, None) == 2 * 2 * 4 / 10
-    assert computed(config, WORK, False, 4, 1, 4, 1) == 1.0  # each row alone
-    assert computed(config, WORK, False, 4, 2, 4, 1) == 2 * (2 + 4) / 10
-    assert computed(config, WORK, False, 4, 2, 2, None) == 2 * (3 + 4) / 10  # two mini-batches
+    assert computed(config, WORK, False, 4, 2, 4, None) == (2 * 2 * 4 / 10, 1)
+    assert computed(config, WORK, False, 4, 1, 4, 1) == (1.0, 4)  # each row alone
+    assert computed(config, WORK, False, 4, 2, 4, 1) == (2 * (2 + 4) / 10, 2)
+    assert computed(config, WORK, False, 4, 2, 2, None) == (2 * (3 + 4) / 10, 2)  # two mini-batches
+    assert computed(config, WORK, False, 40, 2, 2, None)[1] == 20, "of all rows, where fewer are drawn"
     packed = toy(WORK, "policy.attention=flash_attention_2").config
-    assert computed(packed, WORK, False, 4, 2, 4, None) == 2 * (2 + 4) / 10  # ranks wait, and nothing is padded
-    assert computed(packed, WORK, False, 4, 1, 4, None) == 1.0
-    assert computed(packed, WORK, True, 4, 2, 4, None) == 2 * 2 * 4 / 10  # rows with frames are never packed
+    assert computed(packed, WORK, False, 4, 2, 4, None) == (2 * (2 + 4) / 10, 1)  # ranks wait, and nothing is padded
+    assert computed(packed, WORK, False, 4, 1, 4, None) == (1.0, 1)
+    assert computed(packed, WORK, True, 4, 2, 4, None) == (2 * 2 * 4 / 10, 1)  # rows with frames are never packed
 
 
 def test_drawn_lengths_have_the_workloads_means() -> None:
@@ -239,12 +240,13 @@ def test_the_padding_is_that_of_the_experts_turns(env: str) -> None:
     turns = expert_turns(config, 512)
     real = sum(len(turn.prompt) + len(turn.response) for turn in turns)
     batch = RolloutBatch.of_turns(turns)
-    spent = 0
+    spent = made = 0
     for begin in range(0, 512, 64):
         for rank in range(2):
             for part in micro_batches(batch, np.arange(begin, begin + 64), None, 0, 8, rank, 2):
-                spent += part.ids.numel()
-    assert computed(config, work, False, 512, 2, 64, 8) - 1 == pytest.approx(spent / real - 1, abs=0.05)
+                spent, made = spent + part.ids.numel(), made + 1
+    padded, passes = computed(config, work, False, 512, 2, 64, 8)
+    assert padded - 1 == pytest.approx(spent / real - 1, abs=0.05) and passes == pytest.approx(made / 2, rel=0.2)
 
 
 def expert_turns(config: TrainConfig, rows: int) -> list[Turn]:

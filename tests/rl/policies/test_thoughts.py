@@ -125,7 +125,7 @@ def test_a_run_trains_what_it_sampled(model: Path, tmp_path: Path) -> None:
     batch = learner.worker.sample(2)
     closed = [turn.forced[1] > 0 for turn in batch.turns]
     assert any(closed) and record["thought_cut"] > 0
-    assert rollout_metrics(batch, {}, learner.actor.policy.eos)["thought_cut"] == pytest.approx(np.mean(closed))
+    assert rollout_metrics(batch, {}, learner.actor.policy.ends)["thought_cut"] == pytest.approx(np.mean(closed))
 
 
 def test_a_template_that_opens_the_thought_is_trained_with_a_limit(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import TokenBatch, micro_batches
+from crbc_rl.batches import RolloutBatch, TokenBatch, micro_batches
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.decoding import Decoding, Reply, draw
 from crbc_rl.policies.load import load_policy
@@ -126,6 +126,26 @@ def test_replies_end_with_the_end_token_or_at_the_limit(policy: TransformersPoli
         assert len(turn.response) == len(turn.logprobs) <= 6
         assert policy.eos not in turn.response[:-1]
         assert len(turn.response) == 6 or turn.response[-1] == policy.eos
+
+
+def test_a_reply_ends_with_each_end_token_of_the_generation_config(tmp_path: Path) -> None:
+    """As of Qwen2.5, whose config has <|endoftext|> beside the end of a turn."""
+    first = fresh_policy()
+    first.save(tmp_path)
+    assert load_policy(tmp_path).ends == {first.eos}
+    common = _generate(first, ["Go."] * 8)[0].response[0]
+    told = json.loads((tmp_path / "generation_config.json").read_text())
+    for also in ([first.eos, common, first.vocabulary + 5], common):
+        (tmp_path / "generation_config.json").write_text(json.dumps({**told, "eos_token_id": also}))
+        policy = load_policy(tmp_path)
+        assert policy.ends == {first.eos, common}
+    turns = _generate(policy, ["Go."] * 8)
+    ended = [turn for turn in turns if turn.response[-1] == common]
+    assert ended and all(common not in turn.response[:-1] for turn in turns)
+    for turn in ended:
+        assert turn.finish_reason is None and turn.text == policy.tokenizer.decode(turn.response[:-1])
+    cut = RolloutBatch.of_turns(turns).cut(policy.ends)
+    assert cut.tolist() == [turn.finish_reason == "length" for turn in turns]
 
 
 def _tokens(turns: list) -> list[list[int]]:

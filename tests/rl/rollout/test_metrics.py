@@ -48,7 +48,7 @@ def test_success_is_that_of_all_groups_played_and_not_of_the_chosen() -> None:
     for update in range(1, 6):
         recorded.clear()
         batch = worker.sample(update)
-        figures = rollout_metrics(batch, worker.kinds, END)
+        figures = rollout_metrics(batch, worker.kinds, [END])
         won = np.concatenate([part.success for part in recorded])
         steps = np.concatenate([part.length for part in recorded])
         reward = np.concatenate([part.returns for part in recorded])
@@ -68,7 +68,7 @@ def test_without_more_rounds_all_groups_are_both() -> None:
     worker, _ = mixed_worker(1)
     batch = worker.sample(1)
     assert batch.all_groups is None
-    figures = rollout_metrics(batch, worker.kinds, END)
+    figures = rollout_metrics(batch, worker.kinds, [END])
     assert figures["groups_played"] == figures["groups_kept"] == 3
     assert figures["success"] == batch.rollouts.success.mean()
 
@@ -88,7 +88,7 @@ def test_success_by_kind_of_task(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(DoorEnv, "__init__", painted)
     worker, recorded = mixed_worker(6)
-    figures = rollout_metrics(worker.sample(2), worker.kinds, END)
+    figures = rollout_metrics(worker.sample(2), worker.kinds, [END])
     expected: dict[str, list[float]] = {}
     for part in recorded:
         for task, rate in zip(part.tasks or (), part.success_rate.tolist(), strict=True):
@@ -113,7 +113,7 @@ def three_turns() -> RolloutBatch:
 
 
 def test_lengths_of_prompts_and_replies_by_hand() -> None:
-    figures = rollout_metrics(three_turns(), {}, eos=9)
+    figures = rollout_metrics(three_turns(), {}, ends=(9,))
     assert figures["response_length"] == 2.0 and figures["response_max"] == 3
     assert figures["prompt_length"] == 6.0 and figures["prompt_max"] == 8
     assert figures["response_cut"] == pytest.approx(1 / 3)

@@ -110,7 +110,7 @@ def test_a_cut_reply_counts_nowhere_where_it_is_masked(model: Path) -> None:
         short = [Turn(t.prompt, [*t.response[:-1], 5], t.logprobs) for t in turns[4:]]
         kept = whole if leave_out else [*whole, *short]
         batch = table(kept, advantage=[1.0, -1.0, 2.0, 1.0, *[3.0] * (len(kept) - 4)])
-        assert batch.cut(actor.policy.eos).tolist() == [False] * 4 + [True] * (len(kept) - 4)
+        assert batch.cut(actor.policy.ends).tolist() == [False] * 4 + [True] * (len(kept) - 4)
         figures = actor.optimise(batch, rng("x"))
         moved[masked, leave_out] = figures["grad_norm"]
     assert moved[True, False] == pytest.approx(moved[False, True], rel=1e-4) != moved[False, False]
