@@ -49,6 +49,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def no_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test has --allow-import of one before it, which is kept in the environment."""
+    monkeypatch.setenv("CRBC_ALLOW_IMPORT", "")
+
+
 @pytest.fixture
 def run_python() -> Callable[..., str]:
     """Run code in a fresh interpreter, under a given PYTHONHASHSEED; what it printed, stripped."""

@@ -149,6 +149,5 @@ def test_the_module_of_ones_own_environment_may_lie_here(tmp_path: Path, monkeyp
     (tmp_path / "pond_env.py").write_text(source, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
-    monkeypatch.setenv("CRBC_ALLOW_IMPORT", "")
     first, *_ = session(env_id="pond_env:Pond-v0", task=5)
     assert "step 0 of 100" in first

@@ -30,7 +30,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         assert found is not None
         (tmp_path / name).write_text(found[1], encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(VARIABLE, "")
     monkeypatch.delitem(sys.modules, "my_credit", raising=False)
     definition._loaded.cache_clear()
     return tmp_path
