@@ -63,6 +63,10 @@ class TransformersPolicy:
         self._cache = "cache" if "cache" in names else "past_key_values"  # transformers 5.24 has renamed it
         if self._cache not in names:
             raise ConfigError(f"{type(model).__name__} takes no {self._cache}, with which replies are sampled")
+        if any(hasattr(module, "recurrent_states") for module in model.modules()):
+            raise ConfigError(
+                f"{type(model).__name__} keeps its state in its layers, where replies cannot part: take another"
+            )
         self._chat = self._chat_tokens()
         end = self._chat.end()
         eos: int | None = tokenizer.eos_token_id if end is None else end  # Gemma's and Phi's eos ends no turn

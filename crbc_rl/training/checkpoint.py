@@ -33,11 +33,7 @@ def save_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Named, 
         for name, parameter in named
         for slot, value in optimizer.state[parameter].items()
     }
-    save_file(shards, place / _shard(distributed.rank, distributed.size))
-
-
-def _shard(rank: int, size: int) -> str:
-    return f"trainer-{rank:05d}-of-{size:05d}.safetensors"
+    save_file(shards, place / f"trainer-{distributed.rank:05d}-of-{distributed.size:05d}.safetensors")
 
 
 SLOTS = ("exp_avg", "exp_avg_sq", "step")

@@ -369,3 +369,13 @@ def test_a_model_without_a_cache_of_keys_and_values_is_refused() -> None:
     made = AutoModelForCausalLM.from_config(AutoConfig.for_model("mamba", **sizes, bos_token_id=0, pad_token_id=1))
     with pytest.raises(ConfigError, match="MambaForCausalLM takes no past_key_values"):
         TransformersPolicy(made, fresh_policy().tokenizer)
+
+
+def test_a_model_that_keeps_its_state_in_its_layers_is_refused() -> None:
+    """Rows that part would go on with the state of one."""
+    tokenizer = fresh_policy().tokenizer
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "vocab_size": len(tokenizer), "intermediate_size": 64}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 1, "lru_width": 32, "pad_token_id": 0, "bos_token_id": 1}
+    made = AutoModelForCausalLM.from_config(AutoConfig.for_model("recurrent_gemma", **sizes))
+    with pytest.raises(ConfigError, match="RecurrentGemmaForCausalLM keeps its state in its layers"):
+        TransformersPolicy(made, tokenizer)
