@@ -4,7 +4,8 @@
 
 All of them have the same `invalid_penalty`, but not in the same place: GiGPO and GraphGPO have it in the group's term
 and in that of the step, where it is divided by the deviation at an anchor. AdamW divides by the gradient's size, so a
-cost counts beside the method's own credit: the second of two figures is in units of its root mean square.
+cost counts beside the method's own credit: the second of two figures is in units of its root mean square. Where all of
+a group won, or all lost, penalties alone deviate, so they are as large as any credit.
 
 The groups are of small households, played by the expert with errors and with replies without an action.
 """
@@ -23,7 +24,6 @@ from rich.console import Console
 from rich.table import Table
 
 from anchors import Rollout, RolloutGroup, Step
-from anchors.rollout import INVALID
 from benchmarks.anchor_kinds import MALFORMED, random_reply
 from crbc_envs.demonstrations import advice
 from crbc_envs.tasks import rng
@@ -62,8 +62,8 @@ def _rollout(env: Member, task: int, draws: np.random.Generator) -> Rollout:
         anchor, advised = env.anchor_as("situation"), advice(expert, observation, info)
         reply = random_reply(env, info, draws) if advised is None or draws.random() >= EXPERT else advised
         reply = MALFORMED if draws.random() < REFUSED else reply
-        steps.append(Step(anchor, INVALID if reply == MALFORMED else reply))
         observation, _, terminated, truncated, info = env.step(reply)
+        steps.append(Step(anchor, str(info["action"])))
         over = terminated or truncated
     won = bool(info["success"])
     return Rollout(steps, success=won, truncated=not won, final_anchor=None if won else env.anchor_as("situation"))
@@ -78,19 +78,18 @@ def credits(played: list[RolloutGroup], method: str, **options: Any) -> NDArray[
 def report(console: Console, number: int, size: int, seed: int) -> None:
     played = groups(number, size, seed)
     refused = np.array([not step.valid for group in played for one in group.rollouts for step in one.steps])
-    table = Table(
-        "method", "credit, rms", "penalty, at refused", "at other steps, rms", "charge of .3", box=SIMPLE_HEAD
-    )
+    mixed = np.array([0 < group.success_rate < 1 for group in played for one in group.rollouts for _ in one.steps])
+    table = Table("method", "credit, rms", "penalty in mixed groups", "in others", "charge of .3", box=SIMPLE_HEAD)
     for method in METHODS:
         own = credits(played, method)
-        penalty, size_of = own - credits(played, method, invalid_penalty=0.0), float(np.sqrt(np.square(own).mean()))
-        at, beside = penalty[refused].mean(), np.sqrt(np.square(penalty[~refused]).mean())
-        table.add_row(
-            method, f"{size_of:.2f}", f"{at:+.2f}, {at / size_of:+.2f}", f"{beside:.2f}", f"{-CHARGE / size_of:+.2f}"
-        )
+        penalty, rms = own - credits(played, method, invalid_penalty=0.0), float(np.sqrt(np.square(own).mean()))
+        means = [penalty[refused & part].mean() for part in (mixed, ~mixed)]
+        shown = [f"{one:+.2f}, {one / rms:+.2f}" for one in means]
+        table.add_row(method, f"{rms:.2f}", *shown, f"{-CHARGE / rms:+.2f}")
     console.print(table)
     won = sum(one.success for group in played for one in group.rollouts)
-    console.print(f"{won} of {number * size} rollouts won; {refused.sum()} of {len(refused)} steps refused")
+    at = f"{(refused & mixed).sum()} in groups that won and lost"
+    console.print(f"{won} of {number * size} rollouts won; {refused.sum()} of {len(refused)} steps refused, {at}")
 
 
 def main() -> None:

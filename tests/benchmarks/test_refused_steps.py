@@ -39,3 +39,4 @@ def test_groups_have_refused_steps_and_every_method_a_row(monkeypatch):
     with (console := Console(width=120)).capture() as shown:
         refused_steps.report(console, 2, 3, 0)
     assert all(f" {method} " in shown.get() for method in METHODS) and "of 6 rollouts won" in shown.get()
+    assert "in groups that won and lost" in shown.get()
