@@ -248,7 +248,7 @@ def _packages(config: TrainConfig, engine: Engine, online: bool) -> Iterator[Fin
     needs = [("ray", "ray", "rollout.backend=ray")] if config.rollout.backend == "ray" else []
     if config.policy.lora_rank:
         needs.append(("peft", "lora", "policy.lora_rank"))
-    if (config.policy.attention or "").startswith("flash"):
+    if config.policy.attention == "flash_attention_2":
         needs.append(("flash_attn", "", "policy.attention"))
     if engine.package:
         needs.append((engine.package, engine.extra, f"generator.engine={config.generator.engine}"))

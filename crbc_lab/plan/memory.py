@@ -157,8 +157,8 @@ def _moving(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
 
 def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     """What one pass keeps for its backward pass, and the larger of two peaks: logits, or one recomputed layer."""
-    rows, length = _full_rows(config, microbatch(config, gpus)), _length(config)
-    size, tokens = _bytes(config), rows * length
+    rows, size = microbatch(config, gpus), _bytes(config)
+    tokens = _tokens(config, rows)
     layer = size * tokens * (4 * model.intermediate + 14 * model.hidden)
     inputs = size * tokens * model.hidden
     kept = model.layers * (inputs if config.policy.gradient_checkpointing else layer) + 4 * inputs
@@ -167,21 +167,22 @@ def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     return {"activations kept": kept, "logits" if logits > work else "one layer": max(logits, work)}
 
 
-def _full_rows(config: TrainConfig, rows: int) -> int:
-    """Rows of full length that a pass of at most `rows` rows has."""
-    limit = config.optim.microbatch_tokens
-    return rows if limit is None else min(rows, max(1, limit // _length(config)))
+def _tokens(config: TrainConfig, rows: int) -> int:
+    """Tokens of a pass over at most `rows` rows, of which one may be longer than the limit."""
+    length, limit = _length(config), config.optim.microbatch_tokens
+    return rows * length if limit is None else min(rows * length, max(length, limit))
 
 
 def _logits(config: TrainConfig, model: Architecture, rows: int) -> int:
     """Logits that a pass over `rows` rows computes at a time."""
-    return model.vocabulary * min(rows * config.rollout.max_new_tokens, max(1, LOGITS_PER_CHUNK // model.vocabulary))
+    replies = min(rows * config.rollout.max_new_tokens, _tokens(config, rows))
+    return model.vocabulary * min(replies, max(1, LOGITS_PER_CHUNK // model.vocabulary))
 
 
 def _scoring(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     """The memory of a pass without gradients: its logits, or one layer; nothing is kept."""
-    rows = _full_rows(config, config.optim.score_microbatch or microbatch(config, gpus))
-    layer = 3 * _bytes(config) * rows * _length(config) * model.intermediate
+    rows = config.optim.score_microbatch or microbatch(config, gpus)
+    layer = 3 * _bytes(config) * _tokens(config, rows) * model.intermediate
     return {"a pass that scores": max(layer, (_bytes(config) + LOGIT) * _logits(config, model, rows))}
 
 

@@ -365,7 +365,7 @@ class TrainConfig(RunConfig):
     tracking: Literal["wandb"] | None = None
     """Where metrics and config go besides the run folder: Weights & Biases. It may change in a resumed run."""
     threads: int = Field(2, ge=1)
-    """CPU threads of torch. It is part of the config because it determines the order of float sums."""
+    """CPU threads of torch, which determine the order of float sums. They may change in a resumed run."""
     policy: PolicyConfig = PolicyConfig()
     generator: GeneratorConfig = GeneratorConfig()
     rollout: RolloutConfig = RolloutConfig()

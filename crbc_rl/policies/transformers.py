@@ -94,9 +94,11 @@ class TransformersPolicy:
         self._version = 0
         self._in_vocabulary([self.eos, self.pad])
         told = getattr(model.generation_config, "eos_token_id", None)
-        also = told if isinstance(told, list) else [told]
+        special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
+        also = special.intersection(told if isinstance(told, list) else [told])
         self.ends: Collection[int] = frozenset({eos, *also}.intersection(range(self.vocabulary)))
-        """Each ends a reply: `eos`, and those of the model's generation config. Qwen2.5's has two."""
+        """Each ends a reply: `eos`, and special tokens of the model's generation config, as Qwen2.5's has one. Where it
+        was left to transformers, it may name a word."""
 
     @property
     def device(self) -> torch.device:

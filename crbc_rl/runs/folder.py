@@ -11,8 +11,7 @@ tracking.json    what the tracker has, with `tracking`   wandb/          its fil
 rollouts/        every rollout of every `record_every`-th update, for `crbc view`
 transcripts/     held-out tasks and training groups, as they were played (`crbc_rl.runs.transcripts`)
 
-No path in it leads out of it, except to modules and data sets that the config names, and where its user made links.
-So it may be moved.
+It may be moved: no path in it leads out, but to modules and data sets of the config, and where its user made links.
 
 Who looks at a run alone waits for no torch: what loads a model is imported where one is loaded.
 """
@@ -35,7 +34,7 @@ from anchors import ANCHOR_VERSION, RolloutGroup
 from crbc_envs.actions import CAUSES
 from crbc_envs.storage.files import WriteErrors, append_line, read_json, replace_file
 from crbc_envs.storage.rollouts import write_groups
-from crbc_rl.config import TrainConfig, flat, parse_config, read_mapping
+from crbc_rl.config import TrainConfig, flat, parse_config, read_mapping, set_value
 from crbc_rl.config.revisions import data_digest, model_files
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.rollout.invalid import LONGEST, InvalidReplies
@@ -54,16 +53,19 @@ if TYPE_CHECKING:
     from crbc_rl.policies.transformers import TransformersPolicy
 
 log = logging.getLogger(__name__)
+_say_once = cache(log.warning)  # in a process, which opens a run several times
 
 FREE = {"updates", "save_every", "record_every", "transcripts", "tracking", "rollout.waves"}
 FREE |= {"model", "base", "revision", "env.revision"}
-FREE |= {f"generator.{key}" for key in ("memory", "tensor_parallel", "prefix_cache")}
-FREE |= {f"optim.{key}" for key in ("microbatch", "microbatch_tokens", "score_microbatch")}
-FREE |= {f"policy.{key}" for key in ("attention", "gradient_checkpointing", "offload_reference")}
-FREE |= {"threads", "rollout.backend", "rollout.num_workers", "rollout.truncation"}
-"""Keys that may change in a resumed run: they do not affect what is trained, or by its rounding alone; `updates` only
-where `optim.schedule` is constant, micro-batches not where `optim.order` weighs by them. The model's files are
-compared. Truncation is here since a run that it ended would meet the same long prompt again."""
+COST = {f"generator.{key}" for key in ("memory", "tensor_parallel", "prefix_cache")}
+COST |= {f"optim.{key}" for key in ("microbatch", "microbatch_tokens", "score_microbatch")}
+COST |= {f"policy.{key}" for key in ("attention", "gradient_checkpointing", "offload_reference")}
+COST |= {"threads", "rollout.backend", "rollout.num_workers", "rollout.truncation"}
+"""Keys of memory and speed, which change sums by rounding alone: a run without enough of either goes on with others,
+which its config then has. Truncation is here since a run that it ended would meet the same long prompt again."""
+FREE |= COST
+"""Keys that may change in a resumed run: they do not affect what is trained; `updates` only where `optim.schedule` is
+constant, micro-batches not where `optim.order` weighs by them. The model's files are compared."""
 RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
 
 
@@ -111,6 +113,7 @@ class Run:
                 )
             else:
                 require_same(folder, config)
+                _keep_costs(folder, config)
         distributed.barrier()
         own = cls.open(folder)
         # Every rank takes the same files, also where the hub has newer ones by now.
@@ -306,10 +309,8 @@ def begun(folder: Path) -> bool:
 def finished(folder: Path, updates: int) -> bool:
     """Whether the run in a folder has made all of `updates`, with its last test and checkpoint."""
     last = last_record(folder / "metrics.jsonl")
-    saved = published(folder / "checkpoints")
-    return (
-        last.get("update", -1) >= updates and "test/success" in last and bool(saved) and int(saved[-1].name) >= updates
-    )
+    saved = [int(one.name) for one in published(folder / "checkpoints")]
+    return last.get("update", -1) >= updates and "test/success" in last and saved[-1:] >= [updates]
 
 
 def own_model(folder: Path, config: TrainConfig) -> TrainConfig:
@@ -332,10 +333,25 @@ def _write_settings(folder: Path, config: TrainConfig) -> None:
         data["revision"] = kept["revision"]  # where it begins is where it goes on
     if (found := data_digest(config)) is not None:
         kept["data"] = found
+    _write_config(folder, data, kept)
+
+
+def _write_config(folder: Path, data: dict[str, Any], kept: dict[str, Any]) -> None:
+    """Write a config and, before it, the versions, which have its digest."""
     text = yaml.safe_dump(data, sort_keys=False).encode()
     kept["config"] = sha256(text).hexdigest()
     replace_file(folder / "versions.json", json.dumps(kept, indent=2).encode() + b"\n")
     replace_file(folder / "config.yaml", text)
+
+
+def _keep_costs(folder: Path, now: TrainConfig) -> None:
+    """Take the keys of `COST` with which a run is resumed into its config."""
+    data = read_mapping(folder / "config.yaml")
+    before, given = flat(Run.open(folder).config.model_dump()), flat(now.model_dump())
+    for name in (changed := [name for name in sorted(COST) if before[name] != given[name]]):
+        set_value(data, f"{name}={json.dumps(given[name])}")
+    if changed:
+        _write_config(folder, data, read_versions(folder))
 
 
 def require_same(folder: Path, now: TrainConfig) -> None:
@@ -358,12 +374,6 @@ def require_same(folder: Path, now: TrainConfig) -> None:
                 "undo the change to resume, or choose another folder with --run DIR"
             )
     model.require_same_model(first, now, folder)
-
-
-@cache
-def _say_once(message: str) -> None:
-    """A warning, once in a process: a run is opened several times."""
-    log.warning(message)
 
 
 def read_versions(folder: Path) -> dict[str, str]:

@@ -164,7 +164,10 @@ def test_keys_of_memory_and_speed_may_change_on_resuming(model: Path, tmp_path: 
     less = {"rollout": {**small(model).rollout.model_dump(), "truncation": "error", "backend": "process"}}
     less |= {"generator": {"prefix_cache": 0.1, "memory": 0.3}, "policy": {"gradient_checkpointing": True}}
     optim = small(model).optim.model_dump()
-    Run.start(tmp_path, small(model, **less, threads=2, optim={**optim, "microbatch_tokens": 64}), resume=True)
+    changed = small(model, **less, threads=2, optim={**optim, "microbatch_tokens": 64})
+    Run.start(tmp_path, changed, resume=True)
+    own = Run.open(tmp_path).config
+    assert own.model_copy(update={"model": changed.model, "base": None}) == changed, "as others read it"
     Run.start(tmp_path, small(model, optim={**optim, "microbatch": 2, "score_microbatch": 3}), resume=True)
     shutil.rmtree(tmp_path)
     ranks = {**optim, "minibatch": 8, "order": "ranks"}

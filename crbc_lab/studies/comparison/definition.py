@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,7 +38,7 @@ class Setting(_Part):
     config: str
     """Relative to the study's file, or the name of one that comes with the package."""
     set: Changes = Field(default_factory=dict)
-    variants: list[str] | None = None
+    variants: list[str] | None = Field(None, min_length=1)
     """Those that are trained here; by default all."""
     seeds: int = Field(3, ge=1, le=100)
     first_seed: int = Field(0, ge=0, lt=TUNING_SEED)
@@ -49,6 +48,11 @@ class Setting(_Part):
     """Further changes for the trainings that candidates are chosen with, such as fewer updates."""
     less: str = ""
     """Another setting, whose differences are subtracted from those of this one."""
+
+    @property
+    def numbers(self) -> range:
+        """Its seeds."""
+        return range(self.first_seed, self.first_seed + self.seeds)
 
     @model_validator(mode="after")
     def _seeds_are_not_of_the_tuning(self) -> Setting:
@@ -94,14 +98,17 @@ class Study(_Part):
         for name in (self.reference, *named, *used):
             if name not in self.variants:
                 raise ValueError(f"no variant {name!r}{nearest(name, self.variants)}")
-        for one in (one for scale in self.settings.values() for one in scale.values()):
+        for own, one, others in ((own, one, scale) for scale in self.settings.values() for own, one in scale.items()):
             trained = one.variants or list(self.variants)
-            if one.less not in {"", *chain.from_iterable(self.settings.values())}:
-                raise ValueError(f"less: there is no setting {one.less!r}")
+            other = others.get(one.less)
+            if one.less and (other is None or one.less == own or len({*one.numbers} & {*other.numbers}) < 2):
+                raise ValueError(f"less: {one.less!r} is no other setting of this scale with two seeds of {own!r}")
             for name in trained:
-                other = self.variants[name].reference
-                if other and (other == name or other not in trained):
-                    raise ValueError(f"variant {name!r} is compared with {other!r}, which must be another of {trained}")
+                beside = self.variants[name].reference
+                if beside and (beside == name or beside not in trained):
+                    raise ValueError(
+                        f"variant {name!r} is compared with {beside!r}, which must be another of {trained}"
+                    )
         tried = {len(variant.candidates) for variant in self.variants.values()} - {0}
         if len(tried) > 1:
             raise ValueError(f"variants have {sorted(tried)} candidates; an equal budget needs as many for each")

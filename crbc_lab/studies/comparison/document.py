@@ -86,7 +86,7 @@ def _compared(study: Study, scale: Scale, env: str, results: Path, picture: Pict
         tuned = f"Candidates, one seed each, chosen by the last two validations:\n\n{tuned}"
     early, title = missing(study, scale, env, results), f"{study.title}, {env}"
     if not compared:
-        return [early, tuned]
+        return [early or "A table needs two seeds of two methods, the reference among them.", tuned]
     shown = picture(f"{study.name}-{scale}-{env}", title, lambda path: _figures().draw(compared, title, path))
     final, less = not early, leads(study, scale, env, results)
     return [early, table(compared, final), fine_print(compared, final), less, scores(compared), shown, tuned]

@@ -82,20 +82,20 @@ def outcomes_of(kept: Sequence[Kept]) -> Outcomes:
 def missing(study: Study, scale: Scale, env: str, results: Path) -> str:
     """What a setting lacks, in words; empty where it has all seeds that were asked for."""
     tried = [find(training, results) is not None for _, _, training in tunings(study, scale, env)]
-    seeds, finished = study.setting(scale, env).seeds, _finished(study, scale, env, results)
-    counts = {name: len(finished.get(name, ())) for name in study.rows(scale, env)}
-    if min(counts.values()) >= seeds:
+    seeds, finished = {*study.setting(scale, env).numbers}, _finished(study, scale, env, results)
+    counts = {name: len(seeds & {one.seed for one in finished.get(name, ())}) for name in study.rows(scale, env)}
+    if min(counts.values()) == len(seeds):
         return ""
     if finished:
         trained = ", ".join(f"{study.variants[name].label} {count}" for name, count in counts.items())
-        return f"Not finished, so without verdicts. Of {seeds} seeds are trained: {trained}."
+        return f"Not finished, so without verdicts. Of {len(seeds)} seeds are trained: {trained}."
     return f"Not finished: {sum(tried)} of {len(tried)} candidates are tried." if any(tried) else UNFINISHED
 
 
 def table(rows: Sequence[Row], final: bool = True) -> str:
-    """The comparison: success, its interval, the difference from the reference and, where it is `final`, whether it is
-    separated from it: who looks at every number of seeds finds something by chance. Where rows have several references,
-    each says which is its own."""
+    """The comparison: success, its interval, the difference from the reference and, where it is `final`, its interval
+    and whether it is separated: who looks at every number of seeds finds something by chance. Where rows have several
+    references, each says which is its own."""
     heads = ["method", "test success, %", "difference", "corrected p", "smallest to be seen", "area, %"]
     several = len({row.reference for row in rows if row.beside}) > 1
     lines = [_line(heads), _line(["---"] * len(heads))]
@@ -105,11 +105,12 @@ def table(rows: Sequence[Row], final: bool = True) -> str:
             cells += ["reference", "", ""]
         else:
             one = row.beside
+            difference = one.difference.percent("+.1f") if final else f"{100 * one.difference.value:+.1f}"
             verdict = "" if one.separated or not final else ", not separated"
             p = "< 0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}"
             from_whom = f" from {row.reference}" if several else ""
             cells += [
-                f"{one.difference.percent('+.1f')}{from_whom}{verdict}",
+                f"{difference}{from_whom}{verdict}",
                 *((p, f"{100 * one.smallest:.1f}") if final else ("", "")),
             ]
         lines.append(_line([*cells, f"{100 * row.area:.1f}"]))

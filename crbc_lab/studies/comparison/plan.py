@@ -13,7 +13,7 @@ from crbc_lab.studies.comparison.kept import find
 from crbc_lab.studies.comparison.trainings import Training, trainings, tunings
 from crbc_rl.errors import ConfigError
 
-BY_SETTING = ("seeds", "trainings")
+BY_SETTING = ("seeds", "rows", "trainings")
 """What a plan says of each setting. A setting that the study has no more is of no concern."""
 
 
@@ -46,6 +46,7 @@ def _told(study: Study, scale: Scale) -> dict[str, Any]:
         "candidates": "chosen by the mean of the last two validations with one seed that is not of the table",
         "stops": "when all seeds are finished; a table of fewer says so",
         "seeds": {env: [one.first_seed, one.first_seed + one.seeds - 1] for env, one in settings.items()},
+        "rows": {env: {name: study.reference_of(name) for name in study.rows(scale, env)} for env in settings},
         "trainings": {f"{one.env}/{one.key}": one.with_seed(0).digest for one in needed},
     }
 
@@ -62,9 +63,10 @@ def check_plan(study: Study, scale: Scale, results: Path, needed: Iterable[Train
     if not path.is_file():
         return
     plan, told = read_json(path), _told(study, scale)
-    stated = {name: {k: v for k, v in plan[name].items() if k.split("/")[0] in told["seeds"]} for name in BY_SETTING}
-    changed = [name for name in told if name not in BY_SETTING and plan.get(name) != told[name]]
-    changed += sorted(k for n in BY_SETTING for k in {**told[n], **stated[n]} if told[n].get(k) != stated[n].get(k))
+    known = [name for name in BY_SETTING if name in plan]  # older plans have no rows
+    stated = {name: {k: v for k, v in plan[name].items() if k.split("/")[0] in told["seeds"]} for name in known}
+    changed = [name for name in {**told, **plan} if name not in BY_SETTING and plan.get(name) != told.get(name)]
+    changed += sorted(k for n in known for k in {**told[n], **stated[n]} if told[n].get(k) != stated[n].get(k))
     if changed:
         raise ConfigError(f"{path} states {changed[0]} otherwise: run it as it is stated, or as another study")
     for one in needed:

@@ -100,11 +100,14 @@ def test_one_gpu_in_float32_holds_everything_and_gathers_nothing() -> None:
 
 
 def test_tokens_bound_a_pass_as_rows_do() -> None:
-    """A row has 16 tokens at most."""
-    for limit, rows in ((16, 1), (5, 1), (47, 2)):
-        by_rows = parts_of("training", f"optim.microbatch={rows}", f"optim.score_microbatch={rows}")
-        assert parts_of("training", f"optim.microbatch_tokens={limit}") == by_rows
-    assert parts_of("training", "optim.microbatch_tokens=10_000") == parts_of("training")
+    """A row has 16 tokens at most, and a pass two rows."""
+    scores = "optim.score_microbatch=1"
+    whole, one = (parts_of("training", scores, f"optim.microbatch={rows}") for rows in (2, 1))
+    for limit, rows in ((16, 1), (5, 1), (24, 1.5), (47, 2)):
+        bound = parts_of("training", scores, f"optim.microbatch_tokens={limit}")
+        assert bound["activations kept"] == rows * one["activations kept"]
+        assert bound["logits"] == whole["logits"], "of short prompts there may be two"
+    assert parts_of("training", scores, "optim.microbatch_tokens=10_000") == whole
 
 
 def test_loading_by_hand() -> None:

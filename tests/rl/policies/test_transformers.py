@@ -128,20 +128,25 @@ def test_replies_end_with_the_end_token_or_at_the_limit(policy: TransformersPoli
         assert len(turn.response) == 6 or turn.response[-1] == policy.eos
 
 
-def test_a_reply_ends_with_each_end_token_of_the_generation_config(tmp_path: Path) -> None:
+def test_a_reply_ends_with_each_end_token_of_the_generation_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As of Qwen2.5, whose config has <|endoftext|> beside the end of a turn."""
     first = fresh_policy()
+    word, other = (first.tokenizer.convert_tokens_to_ids(text) for text in ("!", "<|im_start|>"))
     first.save(tmp_path)
     assert load_policy(tmp_path).ends == {first.eos}
-    common = _generate(first, ["Go."] * 8)[0].response[0]
     told = json.loads((tmp_path / "generation_config.json").read_text())
-    for also in ([first.eos, common, first.vocabulary + 5], common):
+    for also in ([first.eos, other, word, first.vocabulary + 5], other):  # a default may be a word
         (tmp_path / "generation_config.json").write_text(json.dumps({**told, "eos_token_id": also}))
         policy = load_policy(tmp_path)
-        assert policy.ends == {first.eos, common}
-    turns = _generate(policy, ["Go."] * 8)
-    ended = [turn for turn in turns if turn.response[-1] == common]
-    assert ended and all(common not in turn.response[:-1] for turn in turns)
+        assert policy.ends == {first.eos, other}
+    scores, often = policy.scores, torch.zeros(policy.vocabulary)
+    often[other] = 4.0
+    monkeypatch.setattr(policy, "scores", lambda logits, temperature: scores(logits + often, temperature))
+    turns = _generate(policy, ["Go.", "Wait.", "Left or right?"] * 8)
+    ended = [turn for turn in turns if turn.response[-1] == other]
+    assert ended and all(other not in turn.response[:-1] for turn in turns)
     for turn in ended:
         assert turn.finish_reason is None and turn.text == policy.tokenizer.decode(turn.response[:-1])
     cut = RolloutBatch.of_turns(turns).cut(policy.ends)
