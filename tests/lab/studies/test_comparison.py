@@ -106,6 +106,8 @@ def test_what_a_plan_states_is_run_and_nothing_else(study, tmp_path):
     changed = setting.model_copy(update={"set": {**setting.set, "optim.lr": 1e-5}})
     other = study.model_copy(update={"settings": {"lab": {"sokoban": changed}}})
     fewer = study.model_copy(update={"variants": {n: one for n, one in study.variants.items() if n != "grpo"}})
+    tried = {n: one.model_copy(update={"candidates": one.candidates[:1]}) for n, one in study.variants.items()}
+    untried = study.model_copy(update={"variants": tried})
     asks = study.model_copy(update={"asks": "another question?"})
     more = study.model_copy(
         update={"settings": {"lab": {"sokoban": setting.model_copy(update={"seeds": setting.seeds + 1})}}}
@@ -113,6 +115,7 @@ def test_what_a_plan_states_is_run_and_nothing_else(study, tmp_path):
     for changed, what in (
         (other, "sokoban/crbc"),
         (fewer, "sokoban"),
+        (untried, r"sokoban/\S+"),
         (asks, "asks"),
         (more, "sokoban"),
     ):
