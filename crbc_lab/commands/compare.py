@@ -63,7 +63,7 @@ def run_settings(study: Study, scale: Scale, envs: Sequence[str], seeds: int | N
 
 def _print_setting(study: Study, scale: Scale, env: str, results: Path, console: Console) -> None:
     """Print what a setting's results show, and write it with its figure to RESULTS/SCALE/SETTING/NAME.md and .png."""
-    from crbc_lab.studies.comparison.document import section  # a second of scipy, which a list does without
+    from crbc_lab.studies.comparison.document import NEEDS, section  # a second of scipy, which a list does without
 
     place = results / scale / env / study.name
 
@@ -75,7 +75,7 @@ def _print_setting(study: Study, scale: Scale, env: str, results: Path, console:
     replace_file(place.with_suffix(".md"), f"# {study.title}, {env}\n\n{text}\n".encode())
     console.print(Markdown("\n\n".join(part for part in text.split("\n\n") if not part.startswith("!["))))
     if text.startswith("Not ") and "test success" not in text:
-        console.print("a table needs two seeds of two methods, the reference among them", highlight=False)
+        console.print(NEEDS, highlight=False)
     print_written(console, place.with_suffix(".md"))
 
 

@@ -56,7 +56,7 @@ class Setting(_Part):
 
     @model_validator(mode="after")
     def _seeds_are_not_of_the_tuning(self) -> Setting:
-        if self.first_seed + self.seeds > TUNING_SEED:
+        if self.numbers.stop > TUNING_SEED:
             raise ValueError(f"first_seed + seeds is above {TUNING_SEED}, the seed that candidates are chosen with")
         return self
 
@@ -104,11 +104,9 @@ class Study(_Part):
             if one.less and (other is None or one.less == own or len({*one.numbers} & {*other.numbers}) < 2):
                 raise ValueError(f"less: {one.less!r} is no other setting of this scale with two seeds of {own!r}")
             for name in trained:
-                beside = self.variants[name].reference
-                if beside and (beside == name or beside not in trained):
-                    raise ValueError(
-                        f"variant {name!r} is compared with {beside!r}, which must be another of {trained}"
-                    )
+                peer = self.variants[name].reference
+                if peer and (peer == name or peer not in trained):
+                    raise ValueError(f"variant {name!r} is compared with {peer!r}, which must be another of {trained}")
         tried = {len(variant.candidates) for variant in self.variants.values()} - {0}
         if len(tried) > 1:
             raise ValueError(f"variants have {sorted(tried)} candidates; an equal budget needs as many for each")

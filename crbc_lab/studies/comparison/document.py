@@ -21,6 +21,7 @@ from crbc_lab.studies.comparison.markdown import (
     UNFINISHED,
     coverage,
     fine_print,
+    finished,
     kept_of,
     leads,
     missing,
@@ -35,6 +36,7 @@ from crbc_rl.errors import ConfigError
 
 MARK = re.compile(r"<!-- results: ([\w-]+)/([\w-]+)/([\w.-]+) -->\n.*?<!-- end -->", re.DOTALL)
 ALL = "all"
+NEEDS = "A table needs two seeds of two methods, the reference among them."
 SETTINGS = {"sokoban": "Sokoban, three boxes", "alfworld": "Households in ten commands", "webshop": "The shop"}
 """Their titles at the lab's scale."""
 
@@ -68,7 +70,8 @@ def section(study: Study, scale: Scale, env: str, results: Path, picture: Pictur
 
 def overview(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> str:
     """One picture of all settings of a study that are finished."""
-    settings = {SETTINGS.get(one, one): rows(study, scale, one, results) for one in study.settings.get(scale, {})}
+    envs = study.settings.get(scale, {})
+    settings = {SETTINGS.get(one, one): rows(study, finished(study, scale, one, results)) for one in envs}
     settings = {title: some for title, some in settings.items() if some}
     if not settings:
         return UNFINISHED
@@ -81,15 +84,15 @@ def overview(study: Study, scale: Scale, env: str, results: Path, picture: Pictu
 
 
 def _compared(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> list[str]:
-    compared, tuned = rows(study, scale, env, results), tuning_table(study, scale, env, results)
+    found, tuned = finished(study, scale, env, results), tuning_table(study, scale, env, results)
     if tuned:
         tuned = f"Candidates, one seed each, chosen by the last two validations:\n\n{tuned}"
-    early, title = missing(study, scale, env, results), f"{study.title}, {env}"
-    if not compared:
-        return [early or "A table needs two seeds of two methods, the reference among them.", tuned]
+    early, title = missing(study, scale, env, results, found), f"{study.title}, {env}"
+    if not (compared := rows(study, found)):
+        return [early or NEEDS, tuned]
     shown = picture(f"{study.name}-{scale}-{env}", title, lambda path: _figures().draw(compared, title, path))
-    final, less = not early, leads(study, scale, env, results)
-    return [early, table(compared, final), fine_print(compared, final), less, scores(compared), shown, tuned]
+    less = "" if early else leads(study, scale, env, results, found)
+    return [early, table(compared, not early), fine_print(compared, not early), less, scores(compared), shown, tuned]
 
 
 def _measured(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> list[str]:

@@ -12,10 +12,12 @@ from crbc_lab.statistics import Comparison, Estimate, Outcomes, area, compare, e
 from crbc_lab.statistics.intervals import ALPHA, crossed_error, interval
 from crbc_lab.studies.comparison.definition import Scale, Study
 from crbc_lab.studies.comparison.kept import Kept, all_tried, best_candidates, best_of, find, validated
-from crbc_lab.studies.comparison.plan import is_stated
+from crbc_lab.studies.comparison.plan import plan_file
 from crbc_lab.studies.comparison.trainings import EARLY, key_of, trainings, tunings
 from crbc_rl.rollout.panel import repeats_of
 
+Found = Mapping[str, Sequence[Kept]]
+"""The finished trainings of each variant that has any."""
 UNFINISHED = "Not run yet."
 MOST_SEEDS = 20
 """Seeds that are looked for in the results, also where a setting asks for fewer."""
@@ -41,10 +43,10 @@ class Row:
     beside: Comparison | None
 
 
-def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
-    """The rows of one setting with two finished seeds or more, compared on the seeds that all of them have; empty where
-    these are fewer than two, or there are fewer than two variants, or one that others are compared with is missing."""
-    named = {name: kept for name, kept in _finished(study, scale, env, results).items() if len(kept) > 1}
+def rows(study: Study, found: Found) -> list[Row]:
+    """The variants with two finished seeds or more, compared on the seeds that all of them have; empty where these are
+    fewer than two, or there are fewer than two variants, or one that others are compared with is missing."""
+    named = {name: kept for name, kept in found.items() if len(kept) > 1}
     reference = {name: study.reference_of(name) for name in named if name != study.reference}
     if not reference or not named.keys() >= set(reference.values()):
         return []
@@ -79,16 +81,16 @@ def outcomes_of(kept: Sequence[Kept]) -> Outcomes:
     )
 
 
-def missing(study: Study, scale: Scale, env: str, results: Path) -> str:
-    """What a setting lacks, in words; empty where it has all seeds that were asked for."""
-    tried = [find(training, results) is not None for _, _, training in tunings(study, scale, env)]
-    seeds, finished = {*study.setting(scale, env).numbers}, _finished(study, scale, env, results)
-    counts = {name: len(seeds & {one.seed for one in finished.get(name, ())}) for name in study.rows(scale, env)}
+def missing(study: Study, scale: Scale, env: str, results: Path, found: Found) -> str:
+    """What a setting lacks of which so much is `found`, in words; empty where it has all seeds that were asked for."""
+    seeds = {*study.setting(scale, env).numbers}
+    counts = {name: len(seeds & {one.seed for one in found.get(name, ())}) for name in study.rows(scale, env)}
     if min(counts.values()) == len(seeds):
         return ""
-    if finished:
+    if found:
         trained = ", ".join(f"{study.variants[name].label} {count}" for name, count in counts.items())
         return f"Not finished, so without verdicts. Of {len(seeds)} seeds are trained: {trained}."
+    tried = [find(training, results) is not None for _, _, training in tunings(study, scale, env)]
     return f"Not finished: {sum(tried)} of {len(tried)} candidates are tried." if any(tried) else UNFINISHED
 
 
@@ -137,25 +139,25 @@ def scores(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def leads(study: Study, scale: Scale, env: str, results: Path) -> str:
-    """The differences of a setting less those in the one that it names, over the seeds that both have; empty where it
-    names none, or both are not finished."""
+def leads(study: Study, scale: Scale, env: str, results: Path, own: Found) -> str:
+    """The differences of a finished setting, whose trainings are `own`, less those in the one that it names, over the
+    seeds that both have; empty where it names none, or that is not finished."""
     other = study.setting(scale, env).less
-    if not other or missing(study, scale, env, results) or missing(study, scale, other, results):
+    found = finished(study, scale, other, results) if other else {}
+    if not found or missing(study, scale, other, results, found):
         return ""
-    both = [{row.name: row.kept for row in rows(study, scale, one, results)} for one in (env, other)]
-    seeds = set.intersection(*({kept.seed for kept in own} for each in both for own in each.values()))
-    here, there = (
-        {name: outcomes_of([kept for kept in own if kept.seed in seeds]) for name, own in each.items()} for each in both
-    )
+    seeds = set.intersection(*({kept.seed for kept in one} for each in (own, found) for one in each.values()))
+    shared = [{n: [kept for kept in one if kept.seed in seeds] for n, one in each.items()} for each in (own, found)]
+    here, there = ({name: outcomes_of(one) for name, one in each.items()} for each in shared)
     lines = [_line(["method", f"difference, less that in {other}"]), _line(["---", "---"])]
-    for name in (name for name in here if name in there and study.reference_of(name)):
+    for name in study.rows(scale, env):
         beside = study.reference_of(name)
-        paired({"here": here[name], "there": there[name]})
-        values = here[name].values - here[beside].values - there[name].values + there[beside].values
-        change = replace(here[name], values=values)
-        found = interval(change.mean, *crossed_error(change)).percent("+.1f")
-        lines.append(_line([study.variants[name].label, found]))
+        if beside and {name, beside} <= there.keys():
+            paired({"here": here[name], "there": there[name]})
+            values = here[name].values - here[beside].values - there[name].values + there[beside].values
+            change = replace(here[name], values=values)
+            shown = interval(change.mean, *crossed_error(change)).percent("+.1f")
+            lines.append(_line([study.variants[name].label, shown]))
     note = f"Over the {len(seeds)} seeds that both have, each setting with the rates of its own; no verdict."
     return "\n".join([*lines, "", note])
 
@@ -201,19 +203,19 @@ def tuning_table(study: Study, scale: Scale, env: str, results: Path) -> str:
     return "\n".join(lines)
 
 
-def _finished(study: Study, scale: Scale, env: str, results: Path) -> Mapping[str, list[Kept]]:
+def finished(study: Study, scale: Scale, env: str, results: Path) -> Found:
     """The finished trainings of each variant; empty where candidates are still to be chosen."""
     if not all_tried(study, scale, env, results):
         return {}
     chosen = best_candidates(study, scale, env, results)
     names, seeds = study.rows(scale, env), study.setting(scale, env).seeds
-    count = seeds if is_stated(study, scale, results) else max(seeds, MOST_SEEDS)
-    finished: dict[str, list[Kept]] = {}
+    count = seeds if plan_file(study, scale, results).is_file() else max(seeds, MOST_SEEDS)
+    found: dict[str, list[Kept]] = {}
     # Trainings come seed after seed, the variants in their order.
     for number, training in enumerate(trainings(study, scale, env, count, chosen)):
         if (kept := find(training, results)) is not None:
-            finished.setdefault(names[number % len(names)], []).append(kept)
-    return {name: finished[name] for name in names if name in finished}
+            found.setdefault(names[number % len(names)], []).append(kept)
+    return {name: found[name] for name in names if name in found}
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ BY_SETTING = ("seeds", "rows", "trainings")
 def write_plan(study: Study, scale: Scale, results: Path) -> Path:
     """State all settings of a study. Raises `ConfigError` where a plan is stated already and differs, and where a
     training that it would state is finished, and no other plan stated it."""
-    path = _place(study.name, scale, results)
+    path = plan_file(study, scale, results)
     if path.is_file():
         check_plan(study, scale, results)
         return path
@@ -45,21 +45,16 @@ def _told(study: Study, scale: Scale) -> dict[str, Any]:
         "family": f"the variants of a setting, each against {study.reference}; two-sided, Holm",
         "candidates": "chosen by the mean of the last two validations with one seed that is not of the table",
         "stops": "when all seeds are finished; a table of fewer says so",
-        "seeds": {env: [one.first_seed, one.first_seed + one.seeds - 1] for env, one in settings.items()},
+        "seeds": {env: [one.numbers[0], one.numbers[-1]] for env, one in settings.items()},
         "rows": {env: {name: study.reference_of(name) for name in study.rows(scale, env)} for env in settings},
         "trainings": {f"{one.env}/{one.key}": one.with_seed(0).digest for one in needed},
     }
 
 
-def is_stated(study: Study, scale: Scale, results: Path) -> bool:
-    """Whether a study has a plan."""
-    return _place(study.name, scale, results).is_file()
-
-
 def check_plan(study: Study, scale: Scale, results: Path, needed: Iterable[Training] = ()) -> None:
     """Raise `ConfigError` where the settings of a study are not as its plan, if there is one, states them, and for one
     of its trainings whose seed that does not state."""
-    path = _place(study.name, scale, results)
+    path = plan_file(study, scale, results)
     if not path.is_file():
         return
     plan, told = read_json(path), _told(study, scale)
@@ -85,5 +80,5 @@ def _needed(study: Study, scale: Scale, env: str) -> list[Training]:
     return needed
 
 
-def _place(name: str, scale: Scale, results: Path) -> Path:
-    return results / "plans" / f"{name}-{scale}.json"
+def plan_file(study: Study, scale: Scale, results: Path) -> Path:
+    return results / "plans" / f"{study.name}-{scale}.json"

@@ -25,7 +25,8 @@ from crbc_lab.studies.comparison.definition import GPUS, TUNING_SEED, load_study
 from crbc_lab.studies.comparison.document import MARK, UNFINISHED, rebuilt, section
 from crbc_lab.studies.comparison.figures import draw
 from crbc_lab.studies.comparison.kept import best_candidates, best_of, find, read
-from crbc_lab.studies.comparison.markdown import fine_print, rows, scores, table, tuning_table
+from crbc_lab.studies.comparison.markdown import fine_print, finished, scores, table, tuning_table
+from crbc_lab.studies.comparison.markdown import rows as rows_of
 from crbc_lab.studies.comparison.plan import check_plan, write_plan
 from crbc_lab.studies.comparison.run import Runner
 from crbc_lab.studies.comparison.trainings import trainings, tunings
@@ -325,6 +326,10 @@ def test_missing_candidates_are_no_choice(study, tmp_path):
     with pytest.raises(ConfigError, match="run its study again"):
         best_candidates(study, "lab", "sokoban", tmp_path)
     assert rows(study, "lab", "sokoban", tmp_path) == []
+
+
+def rows(study, scale, env, results):
+    return rows_of(study, finished(study, scale, env, results))
 
 
 # ---- tables ---------------------------------------------------------------------------------------
