@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from crbc_envs.vector.contract import ForeignEnv
 from crbc_envs.vector.members import creator, make_member
 from crbc_lab.commands import screen
 from crbc_lab.commands.bench import arguments, environment_errors, typed_id
-from crbc_lab.commands.terminal import ARROWS, Keyboard, Lines, opened
+from crbc_lab.commands.terminal import ARROWS, Keyboard, Lines, keyboard
 from crbc_lab.commands.words import COMMANDS, Form, meaning
 from crbc_rl.config import RunConfig, parse, read_mapping
 from crbc_rl.config.extensions import is_extension
@@ -64,8 +64,7 @@ def play(
         size = len(env.panel)
         if task is not None and not 0 <= task < size:
             raise ConfigError(f"--task {task}: the {split} panel of {env_id} has tasks 0 to {size - 1}")
-        with nullcontext(Lines(read)) if read else opened() as person:
-            Game(env, console, person, seed).run(task)
+        Game(env, console, Lines(read) if read else keyboard(), seed).run(task)
 
 
 def named(given: str) -> tuple[str, dict[str, Any]]:
@@ -146,7 +145,7 @@ class Game:
 
     def _keys(self) -> dict[str, str]:
         """The line that each key stands for. Unless an arrow key is an action there are none, and lines are typed."""
-        arrows = {name: name for name in ARROWS.values() if name in self._actions}
+        arrows = {name: name for name in ARROWS if name in self._actions}
         if not arrows or not self.person.has_keys:
             return {}
         taken = {action[:1] for action in self._actions}
