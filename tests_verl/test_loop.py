@@ -101,6 +101,14 @@ def test_a_reply_that_was_cut_executes_nothing(length: int, tokenizer: Any) -> N
     assert not any(output.extra_fields["crbc"]["valid"] for output in outputs)
 
 
+def test_a_reply_ends_with_each_special_token(tokenizer: Any) -> None:
+    # Gemma's turns end with <end_of_turn>, while its eos is another.
+    engine = Engine(tokenizer, "left")
+    engine.ids[-1] = next(token for token in tokenizer.all_special_ids if token != tokenizer.eos_token_id)
+    outputs = asyncio.run(loop(config("data.env.replies=thought"), tokenizer, engine).run({}, **TASK))
+    assert all(output.extra_fields["crbc"]["valid"] for output in outputs)
+
+
 def test_frames_reach_the_engine_and_the_actor(tmp_path: Path) -> None:
     fresh_vision_policy().save(tmp_path)
     processor = AutoProcessor.from_pretrained(tmp_path)
@@ -146,6 +154,7 @@ def test_validation_plays_the_tasks_of_crbc_eval() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
+        (["+algorithm.credits.method=gigpo"], "algorithm.credits is read by nobody"),
         (["algorithm.credit.method=gigpoo"], "no estimator 'gigpoo'; did you mean 'gigpo'"),
         (["++algorithm.credit.crbc.bta=0.9"], "no option 'bta'; did you mean 'beta'"),
         (["algorithm.adv_estimator=grpo"], "algorithm.adv_estimator=grpo: .* needs algorithm.adv_estimator=crbc"),

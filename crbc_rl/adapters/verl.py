@@ -68,6 +68,8 @@ def credit_options(config: DictConfig) -> dict[str, Any]:
         raise ConfigError("actor_rollout_ref.rollout.n=1: credit compares the rollouts of a group: set it to 2 or more")
     if config.data.train_files == config.data.val_files:
         raise ConfigError(f"data.val_files={config.data.val_files}: held-out tasks are those of another split")
+    if odd := [key for key in config.algorithm if key.startswith("cred") and key != "credit"]:
+        raise ConfigError(f"algorithm.{odd[0]} is read by nobody: credit has its options in algorithm.credit")
     given = section(config.algorithm, "credit")
     scale = given.pop("scale", 1.0)
     check_scale(scale)

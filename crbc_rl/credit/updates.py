@@ -70,7 +70,7 @@ def advantages_of_update(
         columns = {name: [column[place] for place in whole] for name, column in columns.items()}
         scores = columns.pop("scores", None)
         table = Table.read(columns, group_size)
-        if scores is not None and "scores" in estimator.options:
+        if scores is not None and (estimator.takes_any or "scores" in estimator.options):
             options["scores"] = table.scores(read("scores", scores))
         process = EmpiricalProcess.from_interned(table.interned())
         terms = estimator.terms(process, **options)

@@ -97,6 +97,8 @@ def test_ids_may_be_single_values_of_arrays():
 def test_scores_in_the_rows_are_for_the_method_that_takes_them():
     judged = [{**row, "scores": 0.5} for row in ROWS]
     assert np.array_equal(update(judged, method="grpo")[0], of("grpo"))
+    any_options = update(judged, method=lambda process, **options: options["scores"])[0]
+    assert np.array_equal(any_options, np.full(len(ROWS), 0.5))
 
 
 def test_scores_and_other_columns_travel_in_the_rows():
