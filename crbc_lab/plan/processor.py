@@ -37,7 +37,8 @@ def this_processor(threads: int, hidden: int) -> Hardware:
         memory = 2 * COPIED / _fastest(lambda: target.copy_(source))
     finally:
         torch.set_num_threads(before)
-    name = f"this machine's processor, {threads} thread{'s' * (threads > 1)}"
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # not on Windows
+    name = f"this machine's processor, {threads} thread{'s' * (threads > 1)}, at a load of {load:.1f}"
     return Hardware(
         name,
         flops,

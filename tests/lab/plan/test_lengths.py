@@ -174,7 +174,9 @@ def test_what_a_processor_cannot_do_is_refused(config: str, options: dict[str, i
 
 
 def test_twice_the_evaluations_take_twice_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (3.46, 0.0, 0.0))
     rates = processor.this_processor(1, 128)
+    assert rates.name.endswith("1 thread, at a load of 3.5")
     monkeypatch.setattr(processor, "this_processor", lambda threads, hidden: rates)
     few, many = (make_plan(load_config(SHORT, [f"eval.test_episodes={n}"]), hardware="cpu") for n in (100, 200))
     assert few.seconds is not None and many.seconds is not None and few.phases == many.phases
