@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -73,8 +74,8 @@ def draw(rows: Sequence[Row], title: str, path: Path) -> None:
     dots.set_yticks(range(len(ordered)), [row.label for row in ordered], fontsize=9)
     dots.set(xlabel="success on test tasks: mean, 95 % interval and each seed;\ndotted: before training")
     dots.xaxis.label.set_fontsize(8)
-    dots.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    curves.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    _in_percent(dots.xaxis)
+    _in_percent(curves.yaxis)
     for ax in (rewards, curves, *returns):
         ax.set(xlabel="update")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -99,7 +100,7 @@ def draw_settings(settings: Mapping[str, Sequence[Row]], path: Path) -> None:
         ax.set_title(title, fontsize=12, fontweight="bold", pad=8 + 14 * len(ordered))
         ax.set(xlabel="update", xlim=(0, None), ylim=(0, None))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        _in_percent(ax.yaxis)
     panels[0].set_ylabel("success on validation tasks")
     panels[0].legend(fontsize=9, frameon=False, loc="lower right")
     _save(figure, panels, "", path)
@@ -119,7 +120,7 @@ def draw_coverage(kept: Sequence[Kept], title: str, path: Path) -> None:
         bars.bar(at, row[1:], width, color=SHADES[number], label="full closure" if depth == "full" else f"K = {depth}")
     bars.set(xlabel="rollouts whose evidence reaches a visit", ylabel="share of the eligible visits")
     bars.set_xticks(range(1, size + 1))
-    bars.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    _in_percent(bars.yaxis)
     bars.legend(fontsize=8, frameon=False, loc="upper left")
     matrix.imshow(paired, origin="lower", cmap="Blues", extent=(0.5, size + 0.5, 0.5, size + 0.5), aspect="auto")
     for (row, column), value in np.ndenumerate(paired):
@@ -141,6 +142,12 @@ def _save(figure: Figure, axes: Sequence[Axes], title: str, path: Path) -> None:
         figure.suptitle(title, fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100, metadata={"Software": None})
+
+
+def _in_percent(axis: Axis) -> None:
+    """Label whole percents. Matplotlib's steps of 2.5 would be rounded."""
+    axis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(PercentFormatter(1, decimals=0))
 
 
 def _rewards(ax: Axes, row: Row, colour: str) -> None:

@@ -461,6 +461,14 @@ def test_a_curve_is_the_mean_and_its_band_needs_three_seeds(seeds, bands):
     assert len(ax.collections) == bands
 
 
+def test_labels_of_an_axis_are_its_ticks() -> None:
+    ax = Figure().subplots()
+    ax.set_ylim(0.484, 0.69)  # where matplotlib's own ticks are 2.5 points apart
+    figures._in_percent(ax.yaxis)
+    labels = [f"{100 * tick:g}%" for tick in ax.get_yticks()]
+    assert len(labels) > 3 and ax.yaxis.get_major_formatter().format_ticks(ax.get_yticks()) == labels
+
+
 def test_a_document_is_made_anew_between_its_marks(tmp_path):
     text = "before\n<!-- results: main/lab/sokoban -->\nold\n<!-- end -->\nafter\n"
     made = rebuilt(text, tmp_path, lambda name, title, draw: name)
