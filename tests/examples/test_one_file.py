@@ -6,7 +6,6 @@ import importlib.util
 import sys
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from crbc_rl.config import load_config
@@ -44,8 +43,8 @@ def test_two_updates_lead_to_the_learner_s_weights(project, one_file, tmp_path, 
     policy = one_file.train(settings)
     assert len(capsys.readouterr().out.splitlines()) == 2
     start, mine = load_file(settings.model / "model.safetensors"), policy.model.state_dict()
-    moved = torch.cat([(learned[name] - start[name]).flatten() for name in start])
-    apart = torch.cat([(learned[name] - mine[name]).flatten() for name in start])
-    assert moved.abs().mean() > 1e-4
-    assert apart.abs().mean() < 1e-4 * moved.abs().mean()
-    assert apart.abs().max() < 1e-2 * moved.abs().max()
+    for name in start:
+        if not name.endswith("k_proj.bias"):  # it moves no attention: Adam makes its rounding large
+            moved = (learned[name] - start[name]).abs().mean()
+            assert moved > 1e-5
+            assert (learned[name] - mine[name]).abs().mean() < 1e-4 * moved, name
