@@ -11,6 +11,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.renderer import CPR_Support
 from prompt_toolkit.shortcuts import CompleteStyle
 
 ARROWS = ("up", "down", "right", "left")
@@ -38,17 +39,22 @@ class Keyboard:
         self._session: PromptSession[str] = PromptSession(
             complete_style=CompleteStyle.READLINE_LIKE, complete_while_typing=False, enable_suspend=True
         )
+        self._session.app.renderer.cpr_support = CPR_Support.NOT_SUPPORTED  # a terminal without an answer got a warning
+        self._pasted: list[str] = []
 
     def ask(self, prompt: str, words: Sequence[str], keys: Mapping[str, str]) -> str:
         """The line that the pressed key of `keys` stands for, or a typed line, in which Tab completes `words`.
 
         Raises `EOFError` at the end of input.
         """
+        if self._pasted:  # lines behind the first
+            return self._pasted.pop(0)
         empty, bound = Condition(lambda: not self._session.default_buffer.text), KeyBindings()
         for key, line in keys.items():
             bound.add(key, filter=empty)(partial(_enter, line))
         completer = WordCompleter(words, ignore_case=True, sentence=True)
-        return self._session.prompt(prompt, completer=completer, key_bindings=bound)
+        first, *self._pasted = self._session.prompt(prompt, completer=completer, key_bindings=bound).split("\n")
+        return first
 
 
 def keyboard() -> Lines | Keyboard:

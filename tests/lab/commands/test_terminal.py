@@ -46,12 +46,7 @@ class Screen:
         self.ours, self.theirs = pty.openpty()
         self.resize(24, 80)
         self.modes = termios.tcgetattr(self.theirs)
-        env = {
-            "TERM": "xterm",
-            "PROMPT_TOOLKIT_NO_CPR": "1",
-            **variables,
-            **dict.fromkeys(("COLUMNS", "LINES", "NO_COLOR")),
-        }
+        env = {"TERM": "xterm", **variables, **dict.fromkeys(("COLUMNS", "LINES", "NO_COLOR"))}
         self.program = warm.start(["-c", PLAY, os.ttyname(self.theirs), *args], ROOT, env)
         self.ended = False
         self.text = ""
@@ -70,6 +65,7 @@ class Screen:
             assert time.monotonic() < limit, f"no {wanted!r} in {self.text!r}"
             if select.select([self.ours], [], [], 0.1)[0]:
                 self.text += os.read(self.ours, 1 << 16).decode()
+        assert "\x1b[6n" not in self.text  # a question that not every terminal answers
         seen, found, self.text = self._plain().partition(wanted)
         return seen + found
 
@@ -142,6 +138,14 @@ def test_the_terminal_is_restored(started, key):
     screen.resize(10, 40)
     os.kill(screen.program.pid, signal.SIGWINCH)
     assert "Traceback" not in screen.end(key)
+
+
+def test_pasted_lines_are_lines(started):
+    screen = started("CRBC-Sokoban-v0", "--task", "12")
+    screen.asked()
+    screen.press("\x1b[200~right\ndown\x1b[201~\r")
+    assert "step 2 of 15" in screen.until("down  reward")
+    screen.end("Q")
 
 
 def test_a_terminal_that_can_do_nothing_reads_lines(started):
