@@ -115,10 +115,10 @@ class ChatLoop(AgentLoopBase):
             new = list(said.token_ids)[:limit]
             if not new:
                 raise ConfigError(f"the engine gave a reply without a token ({said.stop_reason}): a session ends")
-            last = self.tokenizer.added_tokens_decoder.get(new[-1])
-            cut = None if last and last.special else LENGTH  # Gemma's and Phi's eos ends no turn
+            text, last = (self.tokenizer.decode(part, skip_special_tokens=True) for part in (new, new[-1:]))
+            special = last != self.tokenizer.decode(new[-1:], skip_special_tokens=False)  # Gemma's eos ends no turn
             yield ids, images, said, new
-            messages = play.reply(self.tokenizer.decode(new, skip_special_tokens=True), cut)
+            messages = play.reply(text, None if special else LENGTH)
 
     def output(self, turn: Turn, row: dict[str, Any], told: dict[str, Any]) -> AgentLoopOutput:
         """A step as verl keeps it. `row` is what credit needs, and `told` of the rollout goes to validation."""
