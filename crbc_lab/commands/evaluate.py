@@ -78,12 +78,14 @@ def evaluate(given: Path, policy: str | Path | ChatPolicy | None, order: Order, 
     found, config = order.read(given, policy)
     policy = policy or ("last" if found.kind == "run" else "start")
     check_run(config, evaluation=(order.played_split, order.count(config))).require()
-    if found.kind == "config" and (policy == "start" or isinstance(policy, Path)):  # a run tells how long replies are
-        taught = config if policy == "start" else config.model_copy(update={"model": str(policy), "base": None})
+    other = policy if isinstance(policy, Path) else None
+    trained = policy.check() if isinstance(policy, ChatPolicy) else bool(other and (other / WARMSTART).is_file())
+    if found.kind == "config" and (trained or policy == "start"):  # a run and a warm start tell how long replies are
+        taught = config if other is None else config.model_copy(update={"model": str(other), "base": None})
         config = config.model_copy(update={"rollout": fitting(taught, expert_lengths(taught)).rollout})
     panel, digest = order.chosen(config)
     torch.set_num_threads(config.threads)
-    player = _player(policy, Run(found.path, config), panel, order, console)
+    player = _player(policy, trained, Run(found.path, config), panel, order, console)
     if order.out is None:
         rows = _played(player, panel, None, console)
     else:
@@ -118,7 +120,9 @@ def _keep_transcripts(config: TrainConfig, player: Player, out: Path, console: C
 HINT = "The lines above say what is wrong with the replies; docs/evaluation.md has the forms that are read"
 
 
-def _player(policy: str | Path | ChatPolicy, run: Run, panel: EvalPanel, order: Order, console: Console) -> Player:
+def _player(
+    policy: str | Path | ChatPolicy, trained: bool, run: Run, panel: EvalPanel, order: Order, console: Console
+) -> Player:
     config, split, invalid = run.config, panel.split, InvalidReplies()
     plays = Plays(order.transcripts if order.out is not None else 0, lambda turn: "")
 
@@ -128,7 +132,6 @@ def _player(policy: str | Path | ChatPolicy, run: Run, panel: EvalPanel, order: 
             log.warning(warning)
 
     if isinstance(policy, ChatPolicy):
-        trained = policy.check()
         asking = _asking(config, trained, order.max_tokens, MAX_TOKENS)
         print_line(console, _asked(policy.model, config, asking, trained, panel))
         endpoint = {"which": "endpoint", "url": redacted(policy.url), "model": policy.model, **asdict(asking)}
@@ -136,7 +139,7 @@ def _player(policy: str | Path | ChatPolicy, run: Run, panel: EvalPanel, order: 
         return Player(policy.model, {**endpoint, "extra_body": policy.extra}, play, invalid, plays, must_reply=True)
     if isinstance(policy, Path):
         whole = merged(policy) if (policy / ADAPTER).is_file() else policy
-        trained, model = (policy / WARMSTART).is_file(), load_policy(whole)
+        model = load_policy(whole)
         asking = _asking(config, trained, order.max_tokens, min(MAX_TOKENS, positions(model.model.config) // 2))
         rollout = config.rollout if trained else RolloutConfig()
         limit(model, rollout.model_copy(update={"max_new_tokens": asking.max_new_tokens}))

@@ -84,7 +84,7 @@ def load(folder: Path, which: str | None, base: str | None = None) -> Transforme
     import torch
 
     from crbc_rl.config import load_config
-    from crbc_rl.policies.load import load_adapted, load_policy
+    from crbc_rl.policies.load import load_policy, merged
     from crbc_rl.runs.folder import Run
 
     kind, folder = named(folder, which, base)
@@ -95,7 +95,7 @@ def load(folder: Path, which: str | None, base: str | None = None) -> Transforme
     elif kind == "config":
         policy = Run(folder, load_config(folder)).policy("start")
     else:
-        policy = load_adapted(folder, base) if (folder / ADAPTER).is_file() else load_policy(folder)
+        policy = load_policy(merged(folder, base) if (folder / ADAPTER).is_file() else folder)
     if torch.cuda.is_available():
         policy.model.to("cuda")
     return policy

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from crbc_rl.config import RolloutConfig, RunConfig, TrainConfig, parse, read_mapping, set_value
 from crbc_rl.config.sections import EvalConfig, Section
 from crbc_rl.errors import ConfigError
-from crbc_rl.names import ADAPTER, WARMSTART, find_config, installed
+from crbc_rl.names import WARMSTART, find_config, installed
 
 
 class Lapse(Section):
@@ -132,9 +132,4 @@ def read_recipe(folder: Path) -> TrainConfig:
     if not place.is_file():
         raise ConfigError(f"{folder} has no {WARMSTART}: name a config, crbc eval CONFIG --model {quote(str(folder))}")
     data = {name: value for name, value in read_mapping(place).items() if name in WarmstartConfig.model_fields}
-    whole = folder.resolve()
-    if (folder / ADAPTER).is_file():
-        from crbc_rl.policies.load import merged  # waits for torch
-
-        whole = merged(whole)
-    return parse(WarmstartConfig, {**data, "out": str(whole)}, str(place), folder).as_run()
+    return parse(WarmstartConfig, {**data, "out": str(folder.resolve())}, str(place), folder).as_run()

@@ -101,20 +101,6 @@ def limit(policy: TransformersPolicy, rollout: RolloutConfig) -> None:
     policy.think_at_most(rollout.max_thought_tokens, rollout.max_new_tokens)
 
 
-def load_adapted(folder: Path, base: str | None = None) -> TransformersPolicy:
-    """The policy of an adapter that peft wrote, with its own tokenizer if it has one, on its `base`, a folder or a name
-    of the hub; by default the one that it names. Raises `ConfigError` as `load_policy` does, and where it is not one of
-    this base."""
-    policy = load_policy(base_of(folder, base)[1])
-    with as_config_error(f"{folder / ADAPTER} cannot be read"):
-        about = dict(read_json(folder / ADAPTER))
-    merge_adapter(policy.model, folder, about)
-    if (folder / "tokenizer_config.json").is_file() and not isinstance(policy, VisionPolicy):
-        with quiet(), as_config_error(f"{folder}: its tokenizer cannot be used"):
-            policy = TransformersPolicy(policy.model, AutoTokenizer.from_pretrained(folder, **SAFE))
-    return policy
-
-
 def merged(adapter: Path, base: str | None = None) -> Path:
     """The folder of `base` with the factors of `adapter` added, in bfloat16; made where it is not there yet. Of these
     folders the `MERGED` made last are kept.
@@ -134,7 +120,7 @@ def merged(adapter: Path, base: str | None = None) -> Path:
             f"{adapter} was trained on another {name}: weights of digest {str(wanted)[:12]}, and {folder} has "
             f"{digests['base'][:12]}"
         )
-    policy = load_adapted(adapter, str(folder))
+    policy = _adapted(adapter, folder)
     place.parent.mkdir(parents=True, exist_ok=True)
     with WriteErrors(place), replacing_folder(place) as fresh:
         policy.model.to(torch.bfloat16)
@@ -147,6 +133,18 @@ def merged(adapter: Path, base: str | None = None) -> Path:
         (made.parent / CONFIG).unlink(missing_ok=True)  # first, since with it the folder counts as whole
         shutil.rmtree(made.parent, ignore_errors=True)
     return place
+
+
+def _adapted(adapter: Path, base: Path) -> TransformersPolicy:
+    """The policy of `base` with the factors of `adapter` added, and with its tokenizer if it has one of its own."""
+    policy = load_policy(base)
+    with as_config_error(f"{adapter / ADAPTER} cannot be read"):
+        about = dict(read_json(adapter / ADAPTER))
+    merge_adapter(policy.model, adapter, about)
+    if (adapter / "tokenizer_config.json").is_file() and not isinstance(policy, VisionPolicy):
+        with quiet(), as_config_error(f"{adapter}: its tokenizer cannot be used"):
+            policy = TransformersPolicy(policy.model, AutoTokenizer.from_pretrained(adapter, **SAFE))
+    return policy
 
 
 def own_memory(model: PreTrainedModel) -> PreTrainedModel:

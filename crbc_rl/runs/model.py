@@ -17,7 +17,8 @@ log = logging.getLogger(__name__)
 
 FOLDER = "model"
 _MARK = {"crbc": "model"}
-ORIGIN = {WARMSTART, "words.json", "merged.json", "adapters.safetensors"}
+MERGED = "merged.json"
+ORIGIN = {WARMSTART, "words.json", MERGED, "adapters.safetensors"}
 """Files of a model that no checkpoint has: what tells where it is from, and factors of LoRA that it has already."""
 
 
@@ -90,7 +91,8 @@ def require_same_model(first: TrainConfig, now: TrainConfig, run: Path) -> None:
             log.warning("%s is not here; the run goes on with its own copy of the model", given)
             return
         given = initial(now)
-        if (read_manifest(before) or digests(before, model_files(before))) == digests(given, model_files(given)):
+        known, mine = read_manifest(before) or digests(before, model_files(before)), digests(given, model_files(given))
+        if {**known, MERGED: ""} == {**mine, MERGED: ""}:  # which has the names of folders, wherever these are now
             return
     raise ConfigError(
         f"{run} was started with model = {first.model}, and {now.model} differs from it: "

@@ -83,7 +83,8 @@ def test_an_adapter_is_served_on_its_base(model: Path, tmp_path: Path, monkeypat
     assert (plain.model(ids).logits - expected).abs().max() > 1e-2
     for base in (None, str(model)):
         found = commands.load(tmp_path, None, base)
-        assert torch.allclose(found.model(ids).logits, expected, atol=1e-5) and not found.adapted
+        error = (found.model(ids).logits - expected).abs().max()  # they are merged in bfloat16
+        assert error < 0.1 * (plain.model(ids).logits - expected).abs().max() and not found.adapted
     about = json.loads((tmp_path / "adapter_config.json").read_text())
     wrong = {"peft_type": "IA3"}, {"megatron_config": {"a": 1}}, {"r": 8}, {"target_modules": ["q_proj"]}
     for change in (*wrong, {"base_model_name_or_path": None}):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ import pytest
 import torch
 from paths import ROOT
 from safetensors.torch import load_file, save_file
+from served import serving
 
 from crbc_envs.prompts import Prompt
 from crbc_lab.cli import main
+from crbc_lab.commands import serving as serve
 from crbc_lab.commands import warmstart as warmstart_module
 from crbc_lab.commands import warmstart_model
 from crbc_lab.commands.warmstart import warmstart
 from crbc_lab.commands.warmstart_config import WarmstartConfig, load_warmstart_config, read_recipe
+from crbc_lab.evaluation.record import read_evaluation
 from crbc_lab.plan.check import check_run
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches
 from crbc_rl.config import parse_config
@@ -27,7 +31,7 @@ from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy, merged
 from crbc_rl.runs.folder import Run
-from crbc_rl.runs.model import initial
+from crbc_rl.runs.model import initial, require_same_model
 from crbc_rl.training.actor import Actor
 
 ENV = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "text", "num_boxes": 2}, "prompt": "compact", "history": 4}
@@ -109,6 +113,47 @@ def test_replies_that_would_be_cut_are_told_and_the_length_is_derived(adapter: P
     assert read_recipe(adapter).rollout.max_new_tokens == kept
 
 
+def test_random_moves_in_the_environment_of_an_adapter_need_no_base(
+    adapter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(adapter, tmp_path / "copy")
+    about = json.loads((adapter / "adapter_config.json").read_text())
+    (tmp_path / "copy/adapter_config.json").write_text(json.dumps(about | {"base_model_name_or_path": "smollm2-135m"}))
+    asked = ["eval", str(tmp_path / "copy"), "--episodes", "2"]
+    main([*asked, "--policy", "random"])
+    assert "random: success" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(asked)
+    assert "its base model smollm2-135m is not here" in capsys.readouterr().err
+
+
+def test_a_server_plays_an_adapter_as_an_evaluation_does(
+    adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.chdir(tmp_path)
+    env = {"id": "CRBC-ALFWorld-v0", "kwargs": {"rooms": "small", "max_steps": 2}, "prompt": "compact"}
+    Path("c.yaml").write_text(json.dumps({"name": "t", "model": str(adapter), "env": env}))  # the limit is derived
+    asked = ["eval", "c.yaml", "--episodes", "3", "--out"]
+    main([*asked, "here.json"])
+    with serving(serve.load(adapter, None), "boxes") as url, suppress(SystemExit):
+        main([*asked, "there.json", "--endpoint", url, "--model", "boxes"])
+    here, there = (read_evaluation(Path(name)) for name in ("here.json", "there.json"))
+    assert here["rows"] == there["rows"] and here["max_new_tokens"] == there["policy"]["max_new_tokens"] > 16
+
+
+def test_a_run_goes_on_with_its_adapter_in_another_folder(adapter: Path, tmp_path: Path) -> None:
+    run, moved = tmp_path / "run", tmp_path / "moved"
+    Run.start(run, run_config(str(adapter)), resume=False)
+    shutil.copytree(adapter, moved)
+    require_same_model(Run.open(run).config, run_config(str(moved)), run)
+    weights = load_file(moved / "adapter_model.safetensors")
+    first = next(name for name in weights if "lora_B" in name)
+    save_file(weights | {first: weights[first] + 1}, moved / "adapter_model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match="differs from it"):
+        require_same_model(Run.open(run).config, run_config(str(moved)), run)
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -177,8 +222,9 @@ def test_an_adapter_of_another_base_is_one_sentence(adapter: Path, tmp_path: Pat
     weights = load_file(other / "model.safetensors")
     weights["model.norm.weight"][0] += 1
     save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ConfigError, match=f"{adapter} was trained on another {other}: weights of digest"):
-        merged(adapter, str(other))
+    for take in (merged, lambda folder, base: serve.load(folder, None, base)):
+        with pytest.raises(ConfigError, match=f"{adapter} was trained on another {other}: weights of digest"):
+            take(adapter, str(other))
     with pytest.raises(ConfigError, match="its base model .*nowhere is not here"):
         merged(adapter, str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match="its base model smollm2-135m is not here; fetch it: crbc model get smollm2"):
