@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeVar
 
@@ -128,9 +128,9 @@ class Grounder:
     def _ground(self, formula: Formula, bound: Mapping[str, str]) -> Test[Any] | bool:
         match formula:
             case ["and", *parts]:
-                return _all(self._ground(part, bound) for part in parts)
+                return _joined(all, (self._ground(part, bound) for part in parts))
             case ["or", *parts]:
-                return _any(self._ground(part, bound) for part in parts)
+                return _joined(any, (self._ground(part, bound) for part in parts))
             case ["not", part]:
                 denied = self._ground(part, bound)
                 return not denied if isinstance(denied, bool) else lambda state: not denied(state)
@@ -140,7 +140,7 @@ class Grounder:
                 parts = body[1:] if body[:1] == ["and"] else [body]
                 static = [part for part in parts if part[0] in self.facts and part[0] not in self.fluents]
                 rest = ["and", *(part for part in parts if part not in static)]
-                return _any(self._ground(rest, each) for each in self._bindings(variables, static, bound))
+                return _joined(any, (self._ground(rest, each) for each in self._bindings(variables, static, bound)))
             case ["=", a, b]:
                 return bound.get(a, a) == bound.get(b, b)
             case [predicate, *arguments]:
@@ -181,21 +181,12 @@ class Grounder:
         return self._matched[predicate, pattern]
 
 
-def _all(parts: Iterator[Test[Any] | bool]) -> Test[Any] | bool:
-    tests = []
+def _joined(by: Callable[[Iterable[bool]], bool], parts: Iterable[Test[Any] | bool]) -> Test[Any] | bool:
+    """Tests joined by `all` or `any`. A part that is known decides, or is left out."""
+    decides, tests = by is any, []
     for part in parts:
-        if part is False:
-            return False
-        if part is not True:
+        if part is decides:
+            return part
+        if not isinstance(part, bool):
             tests.append(part)
-    return (lambda state: all(test(state) for test in tests)) if tests else True
-
-
-def _any(parts: Iterator[Test[Any] | bool]) -> Test[Any] | bool:
-    tests = []
-    for part in parts:
-        if part is True:
-            return True
-        if part is not False:
-            tests.append(part)
-    return (lambda state: any(test(state) for test in tests)) if tests else False
+    return (lambda state: by(test(state) for test in tests)) if tests else not decides

@@ -27,7 +27,8 @@ def write_plan(study: Study, scale: Scale, results: Path) -> Path:
     stated = {digest for other in path.parent.glob("*.json") for digest in read_json(other)["trainings"].values()}
     needed = [one for env in study.settings.get(scale, {}) for one in _needed(study, scale, env)]
     if done := next((one for one in needed if find(one, results) and one.with_seed(0).digest not in stated), None):
-        raise ConfigError(f"{done.place} is finished in {results}: what is known already cannot be stated beforehand")
+        known = "what is known already cannot be stated beforehand; take an empty folder by --results, or other seeds"
+        raise ConfigError(f"{done.place} is finished in {results}: {known}")
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, (json.dumps(_told(study, scale), indent=1) + "\n").encode())
     return path
