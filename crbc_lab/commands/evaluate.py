@@ -35,6 +35,7 @@ from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
 from crbc_rl.policies.files import positions
 from crbc_rl.policies.load import limit, load_policy, merged
+from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.evaluate import Asking, Columns, play_tasks, summarise
 from crbc_rl.rollout.invalid import InvalidReplies, by_cause, quotes
 from crbc_rl.rollout.panel import EvalPanel, digest_of
@@ -219,6 +220,8 @@ def _play(
         on_turn=on_turn,
     ):
         plays(columns, batch)
+        if isinstance(policy, TransformersPolicy):
+            policy.forget()  # a resumed evaluation has not read them, and comes to the same bytes
         yield columns
 
 

@@ -26,6 +26,7 @@ from crbc_lab.commands import evaluate, recording
 from crbc_lab.evaluation.record import columns_of, read_evaluation, record_metrics, rows_of, written
 from crbc_lab.evaluation.scripted import play_scripted
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.evaluate import play_tasks, rollout_seed
 from crbc_rl.runs.folder import Run
 
@@ -124,7 +125,10 @@ def test_a_killed_evaluation_comes_to_the_same_file(
     """Killed inside its second write, and continued in another process."""
     Run.start(Path("r"), small(model, env=ROOMS), resume=False)
     asked = ["eval", "r", "--policy", policy, "--episodes", "10", "--out"]
+    forget, forgot = TransformersPolicy.forget, list[None]()
+    monkeypatch.setattr(TransformersPolicy, "forget", lambda self: forgot.append(forget(self)))
     cli.main([*asked, "whole.json"])
+    assert len(forgot) == (3 if policy == "start" else 0)  # of 4, 4 and 2: a resumed one has read no prompt before
     assert warm.run(["-c", KILLED, *asked, "cut.json"], Path.cwd()).status == -signal.SIGKILL
     kept = Path("cut.partial.jsonl").read_bytes()
     assert kept.count(b"\n") == 2 and not kept.endswith(b"\n") and not Path("cut.json").exists()
