@@ -72,7 +72,7 @@ class Learner:
         except ConfigError:
             self.worker.close()
             raise
-        self.credit_options = config.credit.options
+        self.credit_options = config.credit_options()
         self.estimator = None if self.critic is not None else credit.estimator_of(config.method())
         for model in self._models().values():
             model.clock = self.clock

@@ -188,7 +188,7 @@ def _credit(config: TrainConfig) -> Iterator[str]:
     if config.credit.method == CRITIC or config.credit.method in credit.METHODS:
         return  # checked when the config was read
     try:
-        credit.advantages(SMALLEST, config.method(), **config.credit.options)
+        credit.advantages(SMALLEST, config.method(), **config.credit_options())
     except (ConfigError, ValueError, TypeError) as error:
         text = str(error).removeprefix("credit.method: ")  # where its module lacks it
         yield f"credit.method: {config.credit.method}: {text}"

@@ -146,14 +146,12 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
             return f"unknown key {name!r}"
         model = annotation
     if not sections and (inner := _inner(model, str(key))):
-        return f"unknown key {name!r}; did you mean {inner!r}?"
+        return f"unknown key {name!r}; did you mean {' or '.join(map(repr, inner))}?"
     return f"unknown key {name!r}{nearest(str(key), model.model_fields)}"
 
 
-def _inner(model: type[BaseModel], key: str) -> str:
-    """The key of that name in a section of `model`; empty where there is none."""
-    for section, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel) and key in kind.model_fields:
-            return f"{section}.{key}"
-    return ""
+def _inner(model: type[BaseModel], key: str) -> list[str]:
+    """The keys of that name in sections of `model`."""
+    kinds = ((name, field.annotation) for name, field in model.model_fields.items())
+    sections = ((name, of) for name, of in kinds if isinstance(of, type) and issubclass(of, BaseModel))
+    return [f"{name}.{key}" for name, of in sections if key in of.model_fields]

@@ -12,7 +12,7 @@ from anchors import Rollout, RolloutGroup, Step
 from crbc_envs.actions import Replies
 from crbc_rl import credit
 from crbc_rl.config.extensions import Module, is_extension, load, registered_id
-from crbc_rl.credit import Method
+from crbc_rl.credit import Estimator, Method
 from crbc_rl.errors import nearest
 
 KEEP = 2
@@ -173,26 +173,23 @@ class CreditConfig(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the chosen method."""
-        section = (self.model_extra or {}).get(self.method.rpartition(":")[2])
-        return {**self._shared(), **(section if isinstance(section, dict) else {})}
+        """The options of the chosen method. `TrainConfig.credit_options` has those of one in a module."""
+        return self.options_of(credit.METHODS.get(self.method))
+
+    def options_of(self, estimator: Estimator | None) -> dict[str, Any]:
+        """The options of the chosen method, where that is `estimator`: its section, and before it what `reward` and
+        `weighting` say otherwise than its defaults."""
+        section, shared = (self.model_extra or {}).get(self.method.rpartition(":")[2]), dict[str, Any]()
+        if self.reward == "environment" and self.method != CRITIC:
+            shared["group_reward" if estimator and estimator.on_success else "reward"] = self.earns
+        if self.weighting == "step" and estimator:
+            shared["weighting"] = self.weighting
+        return {**shared, **(section if isinstance(section, dict) else {})}
 
     @property
     def earns(self) -> Literal["outcome", "step"]:
         """`reward` as `crbc_rl.credit` calls it."""
         return "step" if self.reward == "environment" else "outcome"
-
-    def _shared(self) -> dict[str, Any]:
-        """The options that differ from a method's defaults by `reward` and `weighting`."""
-        if self.method == CRITIC:
-            return {}
-        estimator = credit.METHODS.get(self.method)
-        shared: dict[str, Any] = {}
-        if self.reward == "environment":
-            shared["group_reward" if estimator and estimator.on_success else "reward"] = self.earns
-        if self.weighting == "step" and estimator:
-            shared["weighting"] = self.weighting
-        return shared
 
     @model_validator(mode="after")
     def _known(self) -> CreditConfig:
@@ -202,14 +199,15 @@ class CreditConfig(BaseModel):
             instead = _INSTEAD.get(self.method.lower()) or nearest(self.method, estimators)
             raise ValueError(f"credit.method: no estimator {self.method!r}{instead}")
         if is_extension(self.method):
-            sections.pop(
-                self.method.rpartition(":")[2], None
-            )  # `check_run` checks it, since its module may not run yet
+            # `check_run` checks it, since its module may not run yet.
+            sections.pop(self.method.rpartition(":")[2], None)
         elif isinstance(sections.get(self.method, {}), dict):
             sections[self.method] = self.options
         known = ", ".join(credit.METHODS)
         for name, options in sections.items():
-            if name == CRITIC and not options:
+            if name == CRITIC and options:
+                raise ValueError(f"{CRITIC!r} has no options; its critic's learning rate is critic.lr")
+            if name == CRITIC:
                 continue
             if name in _INSTEAD:
                 raise ValueError(f"no estimator {name!r}{_INSTEAD[name]}")
@@ -386,6 +384,11 @@ class TrainConfig(RunConfig):
         """The credit estimator: its name, or the function that `credit.method` names in a module."""
         name = self.credit.method
         return load(name, self.modules, "credit.method") if is_extension(name) else name
+
+    def credit_options(self) -> dict[str, Any]:
+        """The options of the credit estimator. One that `credit.method` names in a module is imported."""
+        method = self.method()
+        return self.credit.options if isinstance(method, str) else self.credit.options_of(credit.estimator_of(method))
 
     def _names(self) -> Iterator[tuple[str, str]]:
         yield from super()._names()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -136,6 +136,7 @@ class Estimator:
         self.name, self.step_term, self.rewards, self.on_success = name, step_term, tuple(rewards), on_success
         self.own, self.takes_any = ({}, False) if step_term is None else _declared(step_term, leading=2)
         self.own |= defaults
+        self.weighs: Set[str] = frozenset()  # the weights that a plain function applies by itself
         joined = {"w_group": w_group, "w_step": w_step, "group": None, "group_reward": None}
         self.options: Mapping[str, Any] = {
             **self.own, **({} if step_term is None else joined), **_EARNED, "weighting": "rollout", CHARGE: 0.0
@@ -148,7 +149,8 @@ class Estimator:
         """`method` itself, or the estimator of a plain function: its values are A_S, and its options are handed to it.
 
         Where it has an option `reward`, that is what its steps earn. Where it has none, it earns nothing, so that
-        `reward` is refused. Raises `CreditError` for what is no function of a process.
+        `reward` is refused. A weight among its options, `w_step` or `w_group`, is its own affair.
+        Raises `CreditError` for what is no function of a process.
         """
         if isinstance(method, Estimator):
             return method
@@ -156,7 +158,7 @@ class Estimator:
             raise CreditError(f"a credit method is a name or a function of the process, got {method!r}")
         own, takes_any = _declared(method, leading=1)
         estimator = cls(_name(method), lambda process, earned, **options: method(process, **options))
-        estimator.own, estimator.takes_any = own, takes_any
+        estimator.own, estimator.takes_any, estimator.weighs = own, takes_any, {"w_group", "w_step"} & own.keys()
         joint = {name: value for name, value in estimator.options.items() if name != "reward"}
         estimator.options = {**joint, **own}
         return estimator
@@ -208,11 +210,11 @@ class Estimator:
             except TypeError as error:
                 told = ", ".join(f"{name}={value!r}" for name, value in own.items())
                 raise CreditError(f"{self.name} cannot compute with {told or 'no options'}: {error}") from error
-            step = options["w_step"] * values
+            step = values if "w_step" in self.weighs else options["w_step"] * values
         if options[CHARGE] and CHARGE not in self.own:
             charged = -options[CHARGE] * ~earned.rollouts.valid
             step = charged if step is None else step + charged
-        if step is not None and not options.get("w_group", 1.0):
+        if step is not None and ("w_group" in self.weighs or not options.get("w_group", 1.0)):
             return Terms(None, step)
         with timed("group_advantage"):
             return Terms(self._group(earned, options), step)

@@ -112,7 +112,7 @@ def check_positive(name: str, value: float) -> None:
 
 def is_number(value: object) -> TypeGuard[float]:
     try:
-        return isinstance(value, Real) and isfinite(value)
+        return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
     except OverflowError:  # an integer beyond all floats
         return False
 

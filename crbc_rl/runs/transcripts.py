@@ -219,7 +219,7 @@ def credit_of(config: TrainConfig) -> dict[str, Any]:
     """How a run computes credit, with all options, as a recording keeps it: plain data."""
     method = config.credit.method
     defaults = {} if method == CRITIC else credit.estimator_of(config.method()).options
-    options = {**defaults, **config.credit.options}
+    options = {**defaults, **config.credit_options()}
     return {"method": method, "options": json.loads(json.dumps(options, default=str))}
 
 

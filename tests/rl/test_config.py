@@ -19,6 +19,10 @@ def test_every_shipped_config_is_valid(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"lr": 1e-6}, r"unknown key 'lr'; did you mean 'critic.lr' or 'optim.lr'\?"),
+        ({"credit": {"method": "gae", "gae": {"lam": 0.9}}}, "credit: 'gae' has no options; .* is critic.lr"),
+        ({"credit": {"crbc": {"w_step": True}}}, "credit: crbc: w_group and w_step must be finite .* and True"),
+        ({"credit": {"crbc": {"beta": True}}}, r"credit: crbc: beta must lie in \(0, 1\], got True"),
         ({"updatez": 3}, r"unknown key 'updatez'; did you mean 'updates'\?"),
         ({"rollout": {"group_sise": 8}}, r"unknown key 'rollout.group_sise'; did you mean 'group_size'\?"),
         ({"rollout": {"group_size": -8}}, r"rollout.group_size: .*greater than or equal to 1 \(got -8\)"),

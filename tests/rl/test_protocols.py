@@ -13,6 +13,8 @@ from crbc_rl import credit
 from crbc_rl.config import load_config, parse_config
 from crbc_rl.config.protocols import PROTOCOLS, choices, deviations
 from crbc_rl.errors import ConfigError
+from crbc_rl.learner import Learner
+from crbc_rl.runs.folder import Run
 
 BARE = {"name": "bare", "model": "m"}
 
@@ -101,6 +103,28 @@ def test_a_module_s_method_without_rewards_says_so(
     check_run(small(model, credit={"method": "own_credit:flat"}))
     with pytest.raises(ConfigError, match="flat has no option 'reward'"):
         check_run(small(model, credit={"method": "own_credit:flat", "reward": "environment"}))
+
+
+def test_a_module_s_method_takes_what_the_config_says_of_all(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_terms.py").write_text(
+        "from crbc_rl import credit\n\n"
+        "def returns(process, earned, *, gamma=0.9):\n    return earned.returns(gamma)\n\n"
+        "won = credit.estimator(w_group=1.0, rewards=('outcome',), on_success=True)(returns)\n"
+        "paid = credit.estimator(w_group=1.0)(returns)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CRBC_ALLOW_IMPORT", "1")
+    shared = {"reward": "environment", "weighting": "step"}
+    for name, key in (("won", "group_reward"), ("paid", "reward")):
+        config = small(model, credit={"method": f"own_terms:{name}", **shared})
+        assert config.credit_options() == {key: "step", "weighting": "step"}
+        check_run(config)
+    config = small(model, protocol="verl-agent", credit={"method": "own_terms:paid", "paid": {"gamma": 0.5}})
+    assert config.credit_options() == {"reward": "step", "weighting": "step", "gamma": 0.5}
+    learner = Learner(config, Run.start(tmp_path / "run", config, resume=False))
+    assert learner.credit_options == config.credit_options()
 
 
 @pytest.mark.parametrize(

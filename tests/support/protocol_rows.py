@@ -92,7 +92,7 @@ def config_of(update: Update, protocol: str, **changes: Any) -> TrainConfig:
 def batch_of(update: Update, config: TrainConfig) -> RolloutBatch:
     """The table that the learner makes of the update, with its advantages."""
     table = RolloutBatch.of(InternedRollouts.from_groups(update.groups), [row.turn for row in update.rows])
-    advantage = credit.advantages_interned(table.rollouts, config.method(), **config.credit.options)
+    advantage = credit.advantages_interned(table.rollouts, config.method(), **config.credit_options())
     return replace(table, advantage=advantage, old=np.array([x for row in update.rows for x in row.old]))
 
 

@@ -223,6 +223,16 @@ def test_a_function_of_one_s_own_is_joined_to_a_group_term_where_that_is_asked_f
         credit.advantages(MIXED, leveled, reward="step")
 
 
+def test_a_weight_that_a_function_applies_itself_is_not_applied_again():
+    def judged(process, w_step=1.0):
+        return credit.scores(process, scores=leveled(process), w_step=w_step)
+
+    for weight in (0.0, 0.5, 2.0):
+        scores = leveled(EmpiricalProcess.from_group(MIXED))
+        expected = np.concatenate(credit.advantages(MIXED, "scores", scores=scores, w_step=weight))
+        np.testing.assert_allclose(np.concatenate(credit.advantages(MIXED, judged, w_step=weight)), expected)
+
+
 def test_a_function_that_asks_what_steps_earn_is_told():
     def paid(process, *, reward="outcome", success_reward=1.0):
         return np.full(len(process.steps()[1]), success_reward if reward == "outcome" else -1.0)
