@@ -18,7 +18,7 @@ from crbc_rl.policies.api import Policy, Queue
 from crbc_rl.policies.chat import MAX_PAUSE, POLL_SECONDS, ChatPolicy, Completion, Fault, Session
 from crbc_rl.rollout.collect import queue_of
 
-WRONG_SERVER = frozenset({"401", "403", "404", "405"})
+WRONG_SERVER = frozenset({"401", "402", "403", "404", "405"})
 """Statuses that every further request would get too."""
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
-from crbc_envs.actions import CUT_THOUGHT, EMPTY, LIMITS, REFUSED, cause_of, tagged
+from crbc_envs.actions import CUT_THOUGHT, EMPTY, LIMITS, NOT_ADMISSIBLE, REFUSED, cause_of, tagged
 from crbc_envs.prompts import Prompt
 from crbc_lab.agents.config import ReactSection
 from crbc_lab.agents.episode import STUCK, TURNS, Asking, Episode, Trial
@@ -77,9 +77,11 @@ class React:
 
 
 def _cut(answer: Answer) -> str:
-    """The cause where a reply has no line that is whole; empty where it may have one."""
+    """The cause where a reply asks for nothing: it was refused, never ends its thought, or ended at its limit before an
+    action with both tags. Empty where its lines are read."""
     cause = cause_of(answer.text, "thought", answer.finish_reason)
-    return cause if cause in (REFUSED, CUT_THOUGHT) or (answer.finish_reason or "").lower() in LIMITS else ""
+    ended = (answer.finish_reason or "").lower() in LIMITS and cause != NOT_ADMISSIBLE
+    return cause if ended or cause in (REFUSED, CUT_THOUGHT) else ""
 
 
 @dataclass

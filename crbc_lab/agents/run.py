@@ -37,7 +37,7 @@ from crbc_rl.policies.chat import ChatPolicy
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.own import lock
 
-SETTINGS = "settings.json"
+SETTINGS, CALLS = "settings.json", "calls.jsonl"
 TRANSCRIPT = "transcript"
 """The style of prompts in which an environment shows one observation of a transcript."""
 
@@ -106,7 +106,7 @@ class Run:
         """
         config = self.config
         held = open_folder(folder, config, self.panel())
-        ledger, records = Ledger(folder / "calls.jsonl", config), Records(folder, config.env.id, self._example_tasks())
+        ledger, records = Ledger(folder / CALLS, config), Records(folder, config.env.id, self._example_tasks())
         places = [(seed, task) for seed in config.seeds for task in range(config.episodes)]
 
         known = records.episodes
@@ -115,7 +115,12 @@ class Run:
         def tell() -> None:
             progress(sum(place in known for place in places), ledger)
 
+        def keep(stopped: str) -> dict[str, Any]:
+            done = [known[place] for place in places if place in known]
+            return _write_json(folder / FILE, result(config, done, ledger, self.panel(), stopped))
+
         play = Play(config, self.agent(), self.chats, ledger, records, tell)
+        keep("it is under way, or was killed")
         stopped = "interrupted"
         try:
             if todo:
@@ -124,10 +129,11 @@ class Run:
                     play.run(line, todo)
                 records.keep_transcripts(transcripts)
             stopped = play.stopped
+        except ConfigError as error:
+            stopped = str(error)
+            raise
         finally:
-            kept = [known[place] for place in places if place in known]
-            document = result(config, kept, ledger, self.panel(), stopped)
-            _write_json(folder / FILE, document)
+            document = keep(stopped)
             del held
         document["this_start"] = {"asked": ledger.asked, "from_cache": ledger.from_cache, "played": len(todo)}
         return document
@@ -163,7 +169,7 @@ def open_folder(folder: Path, config: AgentsConfig, panel: dict[str, Any]) -> ob
     held = lock(folder)
     path = refuse_link(folder / SETTINGS)
     settings = json.loads(json.dumps({"config": config.identity(), "panel": panel}))
-    if not path.exists():
+    if not path.exists() or not (folder / CALLS).exists():  # one that asked nothing may be corrected
         _write_json(path, settings)
         return held
     try:
@@ -178,9 +184,10 @@ def open_folder(folder: Path, config: AgentsConfig, panel: dict[str, Any]) -> ob
     return held
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a file, whole or not at all."""
+def _write_json(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Write a file, whole or not at all, and return what was written."""
     replace_file(path, json.dumps(content, indent=2).encode() + b"\n")
+    return content
 
 
 def _difference(kept: Any, now: dict[str, Any]) -> str:

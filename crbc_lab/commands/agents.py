@@ -171,8 +171,7 @@ def lines(config: AgentsConfig, result: Result, folder: Path) -> Iterator[str]:
             f"NOT COMPLETE: {result['episodes']:,} of {result['episodes_wanted']:,} episodes, {result['stopped']}. The "
             "finished ones are rather the short ones, so their success is no estimate of the panel's"
         )
-    first = folder / "rollouts" / f"seed{config.seeds[0]}" / "000000.parquet"
-    yield f"result {folder / FILE}; transcripts: {view_command(first)}"
+    yield f"result {folder / FILE}; transcripts: {view_command(folder)}"
 
 
 def _rate(figures: Result) -> str:

@@ -199,16 +199,13 @@ class CreditConfig(BaseModel):
             instead = _INSTEAD.get(self.method.lower()) or nearest(self.method, estimators)
             raise ValueError(f"credit.method: no estimator {self.method!r}{instead}")
         if is_extension(self.method):
-            # `check_run` checks it, since its module may not run yet.
-            sections.pop(self.method.rpartition(":")[2], None)
+            sections.pop(self.method.rpartition(":")[2], None)  # `check_run` checks it: its module may not run yet
         elif isinstance(sections.get(self.method, {}), dict):
             sections[self.method] = self.options
         known = ", ".join(credit.METHODS)
+        if sections.pop(CRITIC, None):
+            raise ValueError(f"{CRITIC!r} has no options; its critic's learning rate is critic.lr")
         for name, options in sections.items():
-            if name == CRITIC and options:
-                raise ValueError(f"{CRITIC!r} has no options; its critic's learning rate is critic.lr")
-            if name == CRITIC:
-                continue
             if name in _INSTEAD:
                 raise ValueError(f"no estimator {name!r}{_INSTEAD[name]}")
             if not isinstance(options, dict):

@@ -130,14 +130,13 @@ class Plays:
 
 
 def chosen(plays: Sequence[Play], wanted: int) -> list[Play]:
-    """`wanted` of the tasks: half lost ones, then half won ones, as far as there are. Kinds take turns."""
+    """`wanted` of the tasks: half lost ones and half won ones in turns, as far as there are. Kinds take turns."""
     ends: dict[bool, dict[str, list[Play]]] = {False: {}, True: {}}
     for play in plays:
-        won = any(rollout.success for rollout in play.group.rollouts)
-        ends[won].setdefault(play.kind, []).append(play)
+        ends[any(rollout.success for rollout in play.group.rollouts)].setdefault(play.kind, []).append(play)
     lost, won_ones = (list(in_turns(ends[won])) for won in (False, True))
     lost = lost[: max(wanted - wanted // 2, wanted - len(won_ones))]
-    return lost + won_ones[: wanted - len(lost)]
+    return list(in_turns({"lost": lost, "won": won_ones[: wanted - len(lost)]}))
 
 
 def write_plays(path: Path, plays: Sequence[Play], update: int = 0, room: int = TEST_BYTES, **told: Any) -> list[Play]:

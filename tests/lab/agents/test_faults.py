@@ -118,6 +118,10 @@ def test_a_refused_prompt_fails_its_episode_and_a_refused_run_is_an_error(tmp_pa
         config = agents_config(tmp_path, url=url)
         with pytest.raises(ConfigError, match="answered 400: no such field"):
             play(config, tmp_path / "none")
+    told = json.loads((tmp_path / "none/agents.json").read_text())
+    assert "answered 400: no such field" in told["stopped"]
+    with served(FaultyModel(wanderer)) as url:  # nothing was answered, so what was wrong may be corrected
+        assert play(agents_config(tmp_path, url=url, episodes=1), tmp_path / "none")["complete"]
     model = FaultyModel(wanderer)
     with served(model) as url:
         config = agents_config(tmp_path, url=url, limits={"concurrency": 1})
@@ -135,20 +139,21 @@ def test_a_refused_prompt_fails_its_episode_and_a_refused_run_is_an_error(tmp_pa
         assert again["unanswered"] == told["unanswered"], "a server that has answered before is no wrong server"
 
 
-def test_what_came_before_a_wrong_key_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", ["401 Unauthorized", "402 Payment Required"])
+def test_what_came_before_a_server_that_refuses_all_is_kept(status: str, tmp_path: Path) -> None:
     model = FaultyModel(wanderer)
     with served(model) as url:
         config = agents_config(tmp_path, url=url, limits={"concurrency": 1})
         model._fail = lambda connection, fault, said: connection.sendall(  # type: ignore[method-assign]
-            b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
         )
 
         def refuse_later(count: int) -> None:
             if count == 8:
-                model.kinds, model.rate = ("401",), 1.0
+                model.kinds, model.rate = (status[:3],), 1.0
 
         model.on_answer = refuse_later
-        with pytest.raises(ConfigError, match=r"answered 401.*--key-variable"):
+        with pytest.raises(ConfigError, match=f"answered {status[:3]}"):
             play(config, tmp_path / "run")
         told = json.loads((tmp_path / "run/agents.json").read_text())
         assert not told["complete"] and told["spent"]["calls"] == 8

@@ -27,6 +27,7 @@ from scripted_model import (
 from warm import Warm
 
 from crbc_lab.agents.ledger import Answer, Ledger
+from crbc_lab.report import write_report
 from crbc_rl.errors import ConfigError
 
 
@@ -80,6 +81,18 @@ def test_a_run_that_died_goes_on_from_its_last_call(tmp_path: Path, after: int) 
     told = play(config, tmp_path / "run", policy)
     assert outcome(told) == outcome(whole) and told["spent"] == whole["spent"]
     assert len(policy.asked) == whole["spent"]["calls"] - after
+
+
+def test_a_run_under_way_has_a_page(tmp_path: Path) -> None:
+    pages: list[str] = []
+
+    def watched(text: str) -> str:
+        pages.append(write_report(tmp_path / "run").read_text() if len(pages) in (0, 9) else "")
+        return wanderer(text)
+
+    play(agents_config(tmp_path), tmp_path / "run", ScriptedPolicy(watched))
+    assert "it is under way, or was killed" in pages[0] and "it is under way, or was killed" in pages[9]
+    assert "it is under way" not in write_report(tmp_path / "run").read_text()
 
 
 def test_a_line_that_a_kill_has_cut_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

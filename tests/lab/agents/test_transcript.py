@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 from scripted_model import ScriptedPolicy, agents_config, play
 
+from crbc_envs.actions import CUT_ACTION, CUT_THOUGHT
 from crbc_envs.storage.rollouts import read_recording
+from crbc_lab.agents.ledger import Answer
+from crbc_lab.agents.react import _cut
 from crbc_lab.agents.reflexion import memory_text, plan_of, reflection_prompt
 from crbc_lab.agents.run import Run, first_prompts
 from crbc_lab.agents.transcript import BRACKET, LINE, Head, transcript_prompt
@@ -26,6 +29,20 @@ def asked(folder: Path, agent: str, replies: list[str], **changes: Any) -> tuple
     config = agents_config(folder, agent, **settings)
     policy = ScriptedPolicy([*replies, *["nonsense"] * 100])
     return policy.asked, play(config, folder / "run", policy)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("<think>x</think><action>go to cabinet 1</action> then I will", ""),
+        ("<think>x</think><action>go to cabinet 1", CUT_ACTION),
+        ("<think>I look for", CUT_THOUGHT),
+        ("> look\nthen I", CUT_THOUGHT),
+    ],
+)
+def test_of_a_reply_that_reached_its_limit_an_action_with_both_tags_counts(text: str, cause: str) -> None:
+    assert _cut(Answer(text, finish_reason="length")) == cause
+    assert _cut(Answer(text, finish_reason="stop")) == (cause if cause == CUT_THOUGHT and "<think>" in text else "")
 
 
 # ---- lines: ALFWorld --------------------------------------------------------------------------------

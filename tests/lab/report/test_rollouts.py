@@ -291,10 +291,12 @@ def test_an_evaluation_has_a_page_beside_its_file(tmp_path: Path) -> None:
 
 
 def test_an_agent_s_folder_has_a_page(tmp_path: Path) -> None:
-    (tmp_path / "agents.json").write_text(json.dumps({**AGENT, "success": {"success": 0.5, "low": 0.1, "high": 0.9}}))
+    success = {"success": 0.5, "low": 0.1, "high": 0.9, "different_tasks": 3}
+    (tmp_path / "agents.json").write_text(json.dumps({**AGENT, "episodes": 6, "success": success}))
     keep(tmp_path, "test-000000", [walk("a", "b", task="one"), walk("a", won=True, task="two")])
     text = write_report(tmp_path).read_text()
     assert "the budget ended it" in text and "50.0% (10.0% to 90.0%)" in text
+    assert "<b>6</b> episodes of <b>3</b> tasks" in text
     assert list(blocks(tmp_path / "report.html")) == ["task-0", "task-1"]
 
 

@@ -135,13 +135,13 @@ def test_the_start_is_reduced_to_the_tasks_of_the_last_policy(tmp_path: Path) ->
     assert tasks == [["task 3", "task 0"]] * 2
 
 
-def test_lost_tasks_come_first_and_kinds_take_turns() -> None:
+def test_lost_and_won_tasks_take_turns_and_so_do_kinds() -> None:
     plays = [play(f"lost {kind}{n}", False, kind) for kind in "ab" for n in range(3)]
     plays += [play(f"won {n}", True) for n in range(9)]
-    assert names(chosen(plays, 6)) == ["lost a0", "lost b0", "lost a1", "won 0", "won 1", "won 2"]
+    assert names(chosen(plays, 6)) == ["lost a0", "won 0", "lost b0", "won 1", "lost a1", "won 2"]
     assert names(chosen(plays, 15)) == names(chosen(chosen(plays, 15), 15)) and len(chosen(plays, 99)) == 15
     assert names(chosen(plays[5:], 4)) == ["lost b2", "won 0", "won 1", "won 2"]  # few were lost
-    assert names(chosen(plays[:7], 5)) == ["lost a0", "lost b0", "lost a1", "lost b1", "won 0"]  # few were won
+    assert names(chosen(plays[:7], 5)) == ["lost a0", "won 0", "lost b0", "lost a1", "lost b1"]  # few were won
     assert names(chosen(plays[:7], 1)) == ["lost a0"]
 
 
