@@ -3,8 +3,8 @@ none.
 
 Two grammars read replies:
 
-    tags      verl-agent's rule: <think>, </think>, <action> and </action> must all be there, and the action stands in
-              the first <action>
+    tags      verl-agent's rule: all of <think>, </think>, <action> and </action> are there, the latter two in any case,
+              and the action stands in the first <action>
     thought   for models that somebody else trained: all up to the first </think> is thought, since chat templates open
               it; after it counts the first <action> that is not empty, or a line "> action", or the whole text. What
               other models write for these two tags is read as they are (`_MARKS`)
@@ -143,7 +143,7 @@ def as_thought(text: str, whole: bool) -> str:
 
 
 def _read_tags(reply: str) -> tuple[str | None, str]:
-    _, opened, rest = reply.partition(OPEN_ACTION)
+    _, opened, rest = reply.lower().partition(OPEN_ACTION)
     action, closed, _ = rest.partition(CLOSE_ACTION)
     if closed and OPEN_THINK in reply and CLOSE_THINK in reply:
         return normalise(action), NOT_ADMISSIBLE

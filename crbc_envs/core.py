@@ -175,8 +175,8 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     """What each symbol of a board means, and its colour by ANSI name: {"$": ("box", "yellow")}."""
 
     def __init__(self, panel: TaskPanel[T], max_steps: int, replies: Replies = "thought") -> None:
-        if max_steps < 1:
-            raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        if not isinstance(max_steps, int | np.integer) or max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1 and a whole number, got {max_steps}")
         for package, command in self.requires.items():
             if find_spec(package) is None:
                 raise RequirementError(f"{type(self).__name__} needs {package}: {command}")

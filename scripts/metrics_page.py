@@ -14,7 +14,10 @@ def page() -> str:
         "GROUP/KEY. This page is made from the table in `crbc_rl/runs/metric_table.py`: "
         "`python scripts/metrics_page.py > docs/metrics.md`.\n\n"
         "What is worth worrying about are rules of thumb, not measured limits. What is normal depends on the model, "
-        "the environment and the learning rate: compare with runs that went well.\n"
+        "the environment and the learning rate: compare with runs that went well.\n\n"
+        "Means and shares over response tokens weigh them as the loss does: with `loss.aggregation` step or group, "
+        "as `protocol: paper` has it, tokens of short replies count more. With `loss.ratio: response` `ratio_max` is "
+        "that of a whole reply.\n"
     ]
     groups = dict.fromkeys(metric.group for metric in METRICS)
     parts += [_section(f"`{name}`", [metric for metric in METRICS if metric.group == name]) for name in groups]

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from anchors.key import AnchorKind, check_anchor_kind
+from anchors.key import ANCHOR_KINDS, AnchorKind, check_anchor_kind
 from crbc_envs.actions import Replies
 from crbc_envs.anchor_wrapper import AnchorWrapper, known_tasks, rewarded
 from crbc_envs.babyai import words
@@ -69,6 +69,7 @@ class BabyAI(AnchorWrapper):
     """
 
     domain = "babyai"
+    anchor_versions = dict.fromkeys(ANCHOR_KINDS, 2)  # the first had what nobody sees or asks for
     templates = TEMPLATES
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
 

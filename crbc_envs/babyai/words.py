@@ -46,7 +46,7 @@ def view(env: Any, observation: Mapping[str, Any]) -> str:
     return (
         f"You see {', '.join(words for *_, words in sorted(things)) or 'nothing'}. "
         f"Walls: {', '.join(walls) or 'none'}. "
-        f"You face {FACING[observation['direction']]} and carry {_thing(held) if held else 'nothing'}."
+        f"You face {FACING[observation['direction']]} and carry {f'{held.color} {held.type}' if held else 'nothing'}."
     )
 
 
@@ -113,17 +113,18 @@ def _progress(instruction: Any, inner: Any) -> str:
     """
     if hasattr(instruction, "instr_a"):
         parts = (("a", instruction.instr_a), ("b", instruction.instr_b))
-        described = (f"{getattr(instruction, f'{name}_done')} ({_progress(part, inner)})" for name, part in parts)
-        return ", ".join(described)
-    about = [getattr(instruction, name, None) for name in ("desc", "desc_move", "desc_fixed")]
-    places = "; ".join(_tracked(desc, inner) for desc in about if desc is not None)
+        done = ((getattr(instruction, f"{name}_done") == "success", part) for name, part in parts)
+        return ", ".join(f"{whether} ({_progress(part, inner)})" for whether, part in done)
+    names = [name for name in ("desc", "desc_move", "desc_fixed") if hasattr(instruction, name)]
+    places = "; ".join(_tracked(getattr(instruction, name), inner, name == "desc") for name in names)
     before = getattr(instruction, "preCarrying", None)
     return places if before is None else f"{places}, carried {_identity(before, inner)}"
 
 
-def _tracked(desc: Any, inner: Any) -> str:
-    things = sorted(_identity(thing, inner) for thing in desc.obj_set)
-    return f"{', '.join(things)} sought at {sorted((int(x), int(y)) for x, y in desc.obj_poss)}"
+def _tracked(desc: Any, inner: Any, sought: bool) -> str:
+    """Which things a description is of, and where `sought`: places of what is put are read anew when it is dropped."""
+    things = ", ".join(sorted(_identity(thing, inner) for thing in desc.obj_set))
+    return f"{things} sought at {sorted((int(x), int(y)) for x, y in desc.obj_poss)}" if sought else things
 
 
 def _identity(thing: Any, inner: Any) -> str:

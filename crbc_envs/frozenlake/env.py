@@ -106,7 +106,7 @@ class FrozenLake(AnchorWrapper):
         check_anchor_kind(anchor)
         if desc is not None and (size is not None or tasks not in (None, 1)):
             raise ValueError("desc is the one map of all tasks; leave out size and tasks")
-        tasks = (1 if desc else 10_000) if tasks is None else tasks
+        tasks = (10_000 if desc is None else 1) if tasks is None else tasks
         desc, size = own_map(desc) if desc is not None else (), 4 if size is None else size
         if size not in SIZES:
             raise ValueError(f"size must be {SIZES[0]} to {SIZES[-1]}, got {size}")

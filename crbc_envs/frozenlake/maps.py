@@ -31,11 +31,11 @@ def draw(seed: int, size: int) -> tuple[str, ...]:
 
 
 def own_map(rows: Sequence[str]) -> tuple[str, ...]:
-    """The rows of somebody's map. Raises `ValueError` unless they are equally long, and a way leads from S to a G."""
-    letters = "".join(rows)
-    uneven = isinstance(rows, str) or len(set(map(len, rows))) != 1
+    """Somebody's map, of texts or of letters. Raises `ValueError` unless its rows are even and S has a way to a G."""
+    given, rows = rows, ["".join(cell.decode() if isinstance(cell, bytes) else cell for cell in row) for row in rows]
+    letters, uneven = "".join(rows), isinstance(given, str) or len(set(map(len, rows))) != 1
     if uneven or {*letters, FROZEN, HOLE, GOAL} != {*"FHGS"} or letters.count(START) != 1:
-        raise ValueError(f"desc must be rows of equal length, of the letters F, H and G and one S; got {rows!r}")
+        raise ValueError(f"desc must be rows of equal length, of the letters F, H and G and one S; got {given!r}")
     if distances(np.array(list(map(list, rows))))[letters.index(START)] == np.inf:
         raise ValueError(f"desc must have a way from S to G; got {rows!r}")
     return tuple(rows)

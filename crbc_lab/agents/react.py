@@ -77,8 +77,7 @@ class React:
 
 
 def _cut(answer: Answer) -> str:
-    """The cause where a reply asks for nothing: it was refused, never ends its thought, or ended at its limit before an
-    action with both tags. Empty where its lines are read."""
+    """The cause where a reply asks for nothing. Empty where its lines are read, or an action in both of its tags."""
     cause = cause_of(answer.text, "thought", answer.finish_reason)
     ended = (answer.finish_reason or "").lower() in LIMITS and cause != NOT_ADMISSIBLE
     return cause if ended or cause in (REFUSED, CUT_THOUGHT) else ""

@@ -83,7 +83,7 @@ def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float, re
     peak = max(_activations(config, model, gpus), _scoring(config, model, gpus), key=lambda parts: sum(parts.values()))
     training = {
         **held,
-        "gradients, float32": 4 * trained(config, model) // gpus,
+        "gradients, float32": 4 * max(trained(config, model), critic * model.parameters) // gpus,
         **_moving(config, model, gpus),
         **peak,
         **reserve,

@@ -78,7 +78,7 @@ class Rounds(GroupWrapper):
         if len(self.finished) * self.horizon != num_steps or self.time:
             raise ValueError(
                 f"{num_steps} steps are wanted, a multiple of the horizon {self.horizon}; {len(self.finished)} rounds "
-                f"and {self.time} steps are there. Let nothing else step these environments"
+                f"and {self.time} steps are there. After a stop within a round learn with reset_num_timesteps=True"
             )
         credits, live = np.zeros((num_steps, self.num_envs)), np.zeros((num_steps, self.num_envs), dtype=np.bool_)
         for number, rollouts in enumerate(self.finished):

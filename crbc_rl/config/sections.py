@@ -177,8 +177,7 @@ class CreditConfig(BaseModel):
         return self.options_of(credit.METHODS.get(self.method))
 
     def options_of(self, estimator: Estimator | None) -> dict[str, Any]:
-        """The options of the chosen method, where that is `estimator`: its section, and before it what `reward` and
-        `weighting` say otherwise than its defaults."""
+        """The options of the chosen method, where that is `estimator`: what all methods share, and its section's."""
         section, shared = (self.model_extra or {}).get(self.method.rpartition(":")[2]), dict[str, Any]()
         if self.reward == "environment" and self.method != CRITIC:
             shared["group_reward" if estimator and estimator.on_success else "reward"] = self.earns
@@ -253,7 +252,7 @@ class LossConfig(Section):
     """What has equal weight: every token, every environment step, or every group and within it every step (eq. 2)."""
     correction: Literal["auto", "none", "truncate"] = "auto"
     """Truncated importance sampling where the sampling engine is not the trained model. Each token's loss is
-    multiplied by pi_old / pi_sampled, at most `correction_cap`. "auto": "truncate" with vllm, else "none"."""
+    multiplied by pi_old / pi_sampled, at most `correction_cap`. "auto": "truncate" with any engine but transformers."""
     correction_cap: float = Field(2.0, ge=1)  # Largest weight of a token there.
 
     @field_validator("objective")

@@ -87,7 +87,7 @@ def policy_loss(
         "clip_share": total(clipped),
         "clip_share_low": total(clipped & ~positive),
         "clip_share_high": total(clipped & positive),
-        "drift": total(log_ratio.abs()),
+        "drift": total((logprobs - batch.old_logprobs).abs()),
     }
     if reference is not None:
         d = (reference - logprobs).clamp(-20.0, 20.0)

@@ -39,6 +39,7 @@ texts = st.lists(
         ("<think>a</think><action><action>up</action></action>", "<action>up"),
         ("<think>a</think><action>ein schönes kleid \U0001f457</action>", "ein schönes kleid \U0001f457"),
         ("<think>a</think><action>ÉCLAIR</action>", "éclair"),
+        ("<think>a</think><Action>up</ACTION>", "up"),
         ("<think>a</think><action>\ud800</action>", "\ud800"),
     ],
 )

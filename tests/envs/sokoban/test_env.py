@@ -122,7 +122,8 @@ def test_reset_options_are_checked():
     [
         ({"observation": "ascii"}, "observation must be one of rgb, text; got 'ascii'"),
         ({"render_mode": "human"}, "render_mode must be one of"),
-        ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
+        ({"max_steps": 2.5}, "max_steps must be at least 1 and a whole number, got 2.5"),
+        ({"max_steps": 0}, "max_steps must be at least 1 and a whole number, got 0"),
         ({"pixels": 0}, "pixels must be at least 1, got 0"),
         ({"split": "dev"}, "split must be one of"),
     ],

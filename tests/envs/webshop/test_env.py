@@ -199,7 +199,7 @@ def test_a_shop_is_shared_by_all_environments_of_its_kind():
         ({"category": "books"}, "category must be one of beauty, electronics, garden, fashion, grocery; got 'books'"),
         ({"category": "beauty", "data": "official"}, "category is of the embedded catalogue; data is 'official'"),
         ({"per_page": 0}, "per_page must be at least 1, got 0"),
-        ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
+        ({"max_steps": 0}, "max_steps must be at least 1 and a whole number, got 0"),
         ({"data": "official", "data_dir": "/nowhere"}, "/nowhere: there is no items_shuffle"),
     ],
 )

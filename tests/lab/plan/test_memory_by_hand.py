@@ -70,6 +70,11 @@ GRADIENTS = {"gradients, float32": 12_000}
             | {"gradients, float32": 1_216, **MOVING, **PASS},
         ),
         (
+            ["policy.lora_rank=2", "credit.method=gae"],  # the critic is trained whole
+            {"weights, float32": 12_000, "Adam's moments": 2_432, "LoRA's factors": 1_216}
+            | {"critic, with its moments": 36_000, **GRADIENTS, **MOVING, **PASS},
+        ),
+        (
             ["rollout.max_prompt_tokens=15", "rollout.max_new_tokens=1"],
             HELD | GRADIENTS | MOVING | WHOLE | {"activations kept": KEPT, "one layer": LAYER + 4_608},
         ),

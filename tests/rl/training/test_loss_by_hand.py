@@ -118,6 +118,7 @@ def test_a_ratio_is_of_the_token_or_the_product_of_the_reply() -> None:
     assert by_token.figures["ratio_max"] == pytest.approx(1.1, rel=1e-4)
     product = told(ratios, advantage, ratio="response")
     assert product.loss == pytest.approx(-(2 * 2 * 1.155 + 1.4) / 3, rel=1e-5)
+    assert product.figures["drift"] == by_token.figures["drift"]  # of a token, however long the reply
     assert product.gradient[0] == pytest.approx([-2 * 2 * 1.155 / 3] * 2, rel=1e-5), "each token moves both"
     assert told([[1.1, 1.1]], [2.0], ratio="response").loss == pytest.approx(-2.4, rel=1e-5)  # 1.21 is cut at 1.2
     assert told([[1.1, 1.1]], [2.0], ratio="response").figures["clip_share"] == pytest.approx(1.0)

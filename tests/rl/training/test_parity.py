@@ -181,7 +181,7 @@ def plain(case: Case, loss: LossConfig) -> Result:
             figures["entropy"] += weight * entropy.item()
             figures["kl"] += weight * kl.item()
             figures["clip_share"] += weight * (not gain.requires_grad)
-            figures["drift"] += weight * abs(ratio.log().item())
+            figures["drift"] += weight * abs(log_ratios[k].item())
             figures["ratio_max"] = max(figures["ratio_max"], ratio.item())
     return Result(total.item(), figures, gradient(case.policy, total))
 
