@@ -189,7 +189,7 @@ def _assumptions(plan: Plan) -> Iterator[str]:
         if work.shared
         else "each prompt is read whole; where prompts begin alike, they are read once, and it takes less"
     )
-    yield "nothing for the engine's waking, tensor parallelism's exchanges, tokenizing, figures and saving"
+    yield "nothing for further rounds, engines' waking, tensor parallelism's exchanges, tokenizing, figures and saving"
     yield "docs/runtime.md has the sources, and how far the estimate is off"
 
 

@@ -57,10 +57,10 @@ WITHOUT_FRAMES = 0.02e-3, 0.05e-3
 def workload_of(config: TrainConfig, lengths: Lengths | None = None) -> Workload | None:
     """The workload of a config's environment and prompt, within its limits.
 
-    Where it is not in `MEASURED` it is of the expert's `lengths`; None without these.
+    Where it is not in `MEASURED`, or replies must be shorter, it is of the expert's `lengths`; None without these.
     """
     known = MEASURED.get((config.env.id, config.env.prompt))
-    if known is None and lengths is not None:
+    if lengths is not None and (known is None or config.rollout.max_new_tokens < known.reply):
         costs = next((work for (env_id, _), work in MEASURED.items() if env_id == config.env.id), Workload(0, 0, 0))
         if config.env.kwargs.get("observation") == "text":
             costs = replace(costs, step=WITHOUT_FRAMES[0], reset=WITHOUT_FRAMES[1])

@@ -25,6 +25,7 @@ from crbc_lab.plan.lengths import SHOWN, expert_lengths
 from crbc_lab.plan.plan import make_plan
 from crbc_lab.plan.runtime import total
 from crbc_lab.plan.show import print_plan
+from crbc_lab.plan.workload import workload_of
 from crbc_rl.config import TrainConfig, load_config, parse_config
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
@@ -183,3 +184,11 @@ def test_twice_the_evaluations_take_twice_the_time(monkeypatch: pytest.MonkeyPat
     assert many.seconds > few.seconds
     none = few.seconds - (many.seconds - few.seconds)  # prefill and environments are linear, decoding nearly so
     assert few.phases is not None and none > 0.8 * few.checked.config.updates * total(few.phases)
+
+
+def test_replies_that_must_be_shorter_than_the_measured_ones_are_the_expert_s() -> None:
+    config = load_config("alfworld-tiny", ["env.prompt=text"])
+    lengths = expert_lengths(config)
+    work = workload_of(config, lengths)
+    assert lengths is not None and work is not None
+    assert (work.prompt, work.reply, work.solved) == (lengths.prompt, lengths.reply, lengths.turns)
