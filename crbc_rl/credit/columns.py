@@ -6,7 +6,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Hashable
 from itertools import count
-from math import inf
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,7 @@ def floats(name: str, values: Values, least: float = -inf, most: float = inf) ->
         try:
             numbers = np.frombuffer(array("d", values))  # strict, unlike NumPy, which reads texts and None
         except (OverflowError, RuntimeError, TypeError, ValueError):
-            numbers = np.array([float(v) if is_number(v) else np.nan for v in plain(name, values)])
+            numbers = np.array([float(v) if isinstance(v, bool) or is_number(v) else nan for v in plain(name, values)])
     odd = ~(np.isfinite(numbers) & (numbers >= least) & (numbers <= most))
     return numbers, int(np.argmax(odd)) if odd.any() else None
 

@@ -73,7 +73,7 @@ def per_step(given: Scores, rollouts: InternedRollouts) -> Floats:
     if len(values) != len(rollouts.rollout):
         raise CreditError(f"scores: {len(values)} scores for {len(rollouts.rollout)} steps")
     for row, value in enumerate(values):
-        if not is_number(value):
+        if not (isinstance(value, bool) or is_number(value)):
             raise CreditError(f"scores: {rollouts.where(row)}: a score is a finite number, got {value!r}")
     return np.array(values, dtype=np.float64)
 

@@ -103,6 +103,15 @@ def test_scores_that_are_not_one_number_per_step_are_refused(given, message):
         credit.advantages(ONE, "scores", scores=given)
 
 
+def test_a_judge_may_say_yes_and_no():
+    said = [[t % 2 == 0 for t in range(len(rollout))] for rollout in ONE.rollouts]
+    numbers = [[float(one) for one in rollout] for rollout in said]
+    for ours, same in zip(
+        credit.advantages(ONE, "scores", scores=said), credit.advantages(ONE, "scores", scores=numbers), strict=True
+    ):
+        np.testing.assert_array_equal(ours, same)
+
+
 def test_rows_with_a_score_that_is_no_number_are_named_by_the_callers_ids():
     columns = {**rows_of([ONE, TWO]), "scores": [*FLAT, 1.0, float("inf"), 4.0]}
     mixed, _ = shuffled(columns, 2)
