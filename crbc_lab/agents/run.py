@@ -104,8 +104,8 @@ class Run:
         `progress` is called with the number of finished episodes, at the start and after each. Raises `ConfigError`
         where the folder holds another run, or another process writes there.
         """
-        config = self.config
-        held = open_folder(folder, config, self.panel())
+        config, panel = self.config, self.panel()
+        held = open_folder(folder, config, panel)
         ledger, records = Ledger(folder / CALLS, config), Records(folder, config.env.id, self._example_tasks())
         places = [(seed, task) for seed in config.seeds for task in range(config.episodes)]
 
@@ -117,7 +117,7 @@ class Run:
 
         def keep(stopped: str) -> dict[str, Any]:
             done = [known[place] for place in places if place in known]
-            return _write_json(folder / FILE, result(config, done, ledger, self.panel(), stopped))
+            return _write_json(folder / FILE, result(config, done, ledger, panel, stopped))
 
         play = Play(config, self.agent(), self.chats, ledger, records, tell)
         keep("it is under way, or was killed")

@@ -16,7 +16,7 @@ from crbc_lab.plan.findings import Finding, allocators, package, tracker
 from crbc_lab.plan.lengths import Lengths, expert_lengths
 from crbc_rl import credit
 from crbc_rl.config import CLIPPED, CRITIC, TrainConfig
-from crbc_rl.config.revisions import data_digest, model_digest
+from crbc_rl.config.revisions import MADE_OF, data_digest, model_digest
 from crbc_rl.config.sections import SMALLEST
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.policies.copying import MadeUpWords
@@ -208,7 +208,7 @@ def _objective(config: TrainConfig) -> Iterator[str]:
 def _revisions(config: TrainConfig, model: bool) -> Iterator[str]:
     """Where the model or the data here are others than the config says."""
     if model and config.revision is not None and Path(config.model).is_absolute():
-        digest, origin = model_digest(Path(config.model)), Path(config.model, "merged.json")
+        digest, origin = model_digest(Path(config.model)), Path(config.model, MADE_OF)
         # Of an adapter, also what a run says of it that has merged it with its base; and there, the adapter's own.
         known = [digest, read_json(origin)["adapter_digest"] if origin.is_file() else model_digest(initial(config))]
         if config.revision not in known:

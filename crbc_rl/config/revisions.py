@@ -13,6 +13,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.pretrained import command_for
 
 _SUFFIXES = {".json", ".safetensors", ".jinja", ".txt", ".model"}
+MADE_OF = "merged.json"  # names and digests of the adapter and the base that a merged folder was made of
 
 
 def model_files(model: Path) -> list[Path]:

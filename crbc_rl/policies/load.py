@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from crbc_envs.storage.datasets import data_home
 from crbc_envs.storage.files import WriteErrors, read_json, replacing_folder
 from crbc_rl.config import RolloutConfig
-from crbc_rl.config.revisions import model_digest, model_files, weights_digest
+from crbc_rl.config.revisions import MADE_OF, model_digest, model_files, weights_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import ADAPTER, WARMSTART
 from crbc_rl.policies.files import (
@@ -35,8 +35,6 @@ from crbc_rl.policies.lora import merge_adapter
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.policies.vision import VisionPolicy, image_processor
 
-ORIGIN = "merged.json"
-"""What a merged folder was made of: both names, and the digests of both folders."""
 MERGED = 4
 """So many merged folders are kept."""
 
@@ -126,10 +124,10 @@ def merged(adapter: Path, base: str | None = None) -> Path:
         policy.model.to(torch.bfloat16)
         policy.save(fresh)
         origin = {"base": name, "adapter": adapter.name, **{f"{key}_digest": of for key, of in digests.items()}}
-        (fresh / ORIGIN).write_text(json.dumps(origin, indent=2) + "\n", "utf-8")
+        (fresh / MADE_OF).write_text(json.dumps(origin, indent=2) + "\n", "utf-8")
         if recipe:
             (fresh / WARMSTART).write_text(json.dumps(recipe, indent=2) + "\n", "utf-8")
-    for made in sorted(place.parent.glob(f"merged-*/{ORIGIN}"), key=lambda made: made.stat().st_mtime)[:-MERGED]:
+    for made in sorted(place.parent.glob(f"merged-*/{MADE_OF}"), key=lambda made: made.stat().st_mtime)[:-MERGED]:
         (made.parent / CONFIG).unlink(missing_ok=True)  # first, since with it the folder counts as whole
         shutil.rmtree(made.parent, ignore_errors=True)
     return place

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crbc_envs.storage.files import WriteErrors, replacing_folder
 from crbc_rl.config import TrainConfig
-from crbc_rl.config.revisions import digest_of, model_files
+from crbc_rl.config.revisions import MADE_OF, digest_of, model_files
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import ADAPTER, WARMSTART
 from crbc_rl.training.files import damage, digests, read_manifest, read_mark, write_manifest
@@ -17,8 +17,7 @@ log = logging.getLogger(__name__)
 
 FOLDER = "model"
 _MARK = {"crbc": "model"}
-MERGED = "merged.json"
-ORIGIN = {WARMSTART, "words.json", MERGED, "adapters.safetensors"}
+ORIGIN = {WARMSTART, "words.json", MADE_OF, "adapters.safetensors"}
 """Files of a model that no checkpoint has: what tells where it is from, and factors of LoRA that it has already."""
 
 
@@ -92,7 +91,7 @@ def require_same_model(first: TrainConfig, now: TrainConfig, run: Path) -> None:
             return
         given = initial(now)
         known, mine = read_manifest(before) or digests(before, model_files(before)), digests(given, model_files(given))
-        if {**known, MERGED: ""} == {**mine, MERGED: ""}:  # which has the names of folders, wherever these are now
+        if {**known, MADE_OF: ""} == {**mine, MADE_OF: ""}:  # that names folders, wherever they are now
             return
     raise ConfigError(
         f"{run} was started with model = {first.model}, and {now.model} differs from it: "

@@ -14,7 +14,7 @@ from typing import Any
 from crbc_envs.storage.files import read_json
 from crbc_lab.studies.comparison.definition import TUNING_SEED, Changes, Scale, Study, Variant
 from crbc_rl.config import flat
-from crbc_rl.config.revisions import model_digest
+from crbc_rl.config.revisions import MADE_OF, model_digest
 from crbc_rl.config.sections import TrainConfig
 
 FREE = ("name", "seed", "model", "modules", "tracking", "save_every", "record_every")
@@ -66,7 +66,7 @@ class Training:
 @cache
 def _model(name: str) -> str:
     """The digest of a model's folder; of an adapter its own, which a run that has merged it with its base tells."""
-    if (origin := Path(name, "merged.json")).is_file():
+    if (origin := Path(name, MADE_OF)).is_file():
         return str(read_json(origin)["adapter_digest"])
     return model_digest(Path(name)) if Path(name).is_dir() else name
 

@@ -58,9 +58,8 @@ def test_what_is_carried_and_where_the_agent_faces():
     text = seen({(3, 6): ("key", "blue", 0)}, direction=3, carrying=Key("blue"))
     assert text == "You see nothing. Walls: none. You face north and carry blue key."
     box = Box("red", contains=Ball("green"))
-    assert seen({}, direction=1, carrying=box).endswith(
-        "You face south and carry red box."
-    )  # MiniGrid's image has no more
+    # MiniGrid's image does not tell what is in the box.
+    assert seen({}, direction=1, carrying=box).endswith("You face south and carry red box.")
 
 
 def test_the_view_is_where_things_are():

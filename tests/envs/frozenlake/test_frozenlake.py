@@ -187,10 +187,7 @@ def test_a_map_of_ones_own_is_the_one_task_of_every_split():
     for _ in range(5):
         observation, _, terminated, _, info = env.step(expert(observation, info))
     assert terminated and info["success"] and observation == "FFFFH\nFHFF+" and nearer(0, 9, 5) == [1, 2]
-    for desc in (
-        np.array(MAPS["4x4"], dtype="c"),
-        [list(row) for row in MAPS["4x4"]],
-    ):  # as Gymnasium keeps and takes them
+    for desc in (np.array(MAPS["4x4"], dtype="c"), [list(row) for row in MAPS["4x4"]]):  # Gymnasium has and takes these
         assert FrozenLake(desc=desc).panel[0].digest == FrozenLake(desc=MAPS["4x4"]).panel[0].digest
     assert FrozenLake(desc=MAPS["8x8"]).panel[0].digest != FrozenLake(desc=MAPS["4x4"]).panel[0].digest
 

@@ -71,6 +71,7 @@ def test_crbc_plus_is_crbc_with_other_defaults():
         ({"horizon": 5, "depth": 1}, "depth and horizon are two ways"),
         ({"normalise": "step"}, "normalise must be anchor, group or None"),
         ({"beta": "self"}, r"beta must lie in \(0, 1\], got 'self'"),
+        ({"beta": True, "depth": True}, r"beta must lie in \(0, 1\], got True"),
         ({"depth": True}, "depth must be None"),
         ({"reward": "steps"}, "reward must be 'outcome' or 'score' or 'step'"),
     ],
