@@ -83,6 +83,17 @@ def test_a_run_that_died_goes_on_from_its_last_call(tmp_path: Path, after: int) 
     assert len(policy.asked) == whole["spent"]["calls"] - after
 
 
+def test_a_folder_with_other_tasks_is_no_run_to_continue(tmp_path: Path) -> None:
+    told = play(agents_config(tmp_path), tmp_path / "run", ScriptedPolicy(wanderer))
+    path = tmp_path / "run/settings.json"
+    kept = json.loads(path.read_text())
+    assert kept["panel"] == told["panel"] and len(told["panel"]["digest"]) > 8
+    kept["panel"]["digest"] = "another"
+    path.write_text(json.dumps(kept))
+    with pytest.raises(ConfigError, match=r"holds a run with other settings \(panel.digest: another there, "):
+        play(agents_config(tmp_path), tmp_path / "run", ScriptedPolicy(wanderer))
+
+
 def test_a_run_under_way_has_a_page(tmp_path: Path) -> None:
     pages: list[str] = []
 
