@@ -12,7 +12,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.names import find
 
 
-def report(run: RunPath, /, *others: RunPath, out: MaybePath = None, text: bool = True) -> None:
+def report(run: RunPath, /, *others: RunPath, out: MaybePath = None) -> None:
     """Write RUN/report.html: why rollouts failed, step by step, with what several estimators credit, and all curves.
     Of several runs write compared.html: which method is better, how sure that is, and where they act differently.
 
@@ -20,11 +20,10 @@ def report(run: RunPath, /, *others: RunPath, out: MaybePath = None, text: bool 
         run: a run folder or its name in runs/, an evaluation's F.json, an agent's folder, or a folder of several runs.
         others: runs, or folders of runs, to be compared with the first. Runs that differ in their seed are together.
         out: the file to write instead, such as where the run folder cannot be written.
-        text: without it numbers stand for tasks, anchors and actions, and no prompt, reply or frame is in the page.
     """
     from crbc_lab.report import write_report
 
-    print_line(console, str(write_report(*map(_place, (run, *others)), out=out, text=text)))
+    print_line(console, str(write_report(*map(_place, (run, *others)), out=out)))
 
 
 def view(run: RunPath, /, *others: RunPath, port: Port = 6100) -> None:

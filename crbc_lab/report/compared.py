@@ -14,7 +14,7 @@ from crbc_lab.report import charts
 from crbc_lab.report.content import CHART, SMALL, shown
 from crbc_lab.report.group import Part
 from crbc_lab.report.methods import Method, Trained, difference, methods_of, outcomes
-from crbc_lab.report.scenes import Numbers, Scene, ending, shortened, sound_scenes
+from crbc_lab.report.scenes import Scene, ending, shortened, sound_scenes
 from crbc_lab.statistics import Estimate, Outcomes, band, compare, estimate
 from crbc_lab.statistics.comparison import Comparison
 from crbc_lab.statistics.curves import smooth, smoothing
@@ -28,8 +28,6 @@ STYLES = ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8")
 """Of the methods' lines; more methods begin again."""
 PARTED = 8
 """The most tasks of two methods that are put side by side."""
-PRIVATE = ("env.template", "env.system")
-"""Settings that are texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +71,9 @@ class Parting:
         return zip(self.names, self.actions, self.endings, self.links, strict=True)
 
 
-def compared(title: str, folders: Sequence[Path], numbers: Numbers | None = None) -> Part:
+def compared(title: str, folders: Sequence[Path]) -> Part:
     """The variables of `report.html.j2` for several runs. The reference is the first method with a tested policy.
-    `numbers` are as in `content`. Raises `ConfigError` where no run can be read."""
+    Raises `ConfigError` where no run can be read."""
     left_out: list[str] = []
     methods = methods_of(folders, left_out)
     reference = next((method for method in methods if method.ended), methods[0])
@@ -83,7 +81,7 @@ def compared(title: str, folders: Sequence[Path], numbers: Numbers | None = None
     keys = {method.name: f"m{number}" for number, method in enumerate(methods, 1)}
     last = {method.name: _last(method, keys[method.name], left_out) for method in methods}
     others = (method for method in methods if method is not reference)
-    partings = [parting for other in others for parting in _partings(reference, other, last, numbers)]
+    partings = [parting for other in others for parting in _partings(reference, other, last)]
     linked = {link.partition("/")[0] for parting in partings for link in parting.links}
     training = [scene for method in methods for scene in _training(method, keys[method.name], left_out)]
     played = [scene for own in last.values() for scene in own.values() if scene.key in linked]
@@ -96,9 +94,9 @@ def compared(title: str, folders: Sequence[Path], numbers: Numbers | None = None
         "notes": notes,
         "curves_of": list(_curves(methods)),
         "panels_of": list(_panels(methods)),
-        "difference": [pair for pair in difference(methods) if not numbers or pair[0] not in PRIVATE],
+        "difference": difference(methods),
         "partings": partings,
-        **shown(training + played, left_out, numbers),
+        **shown(training + played, left_out),
     }
 
 
@@ -241,16 +239,13 @@ def _last(method: Method, key: str, left_out: list[str]) -> dict[tuple[int, str]
     return found
 
 
-def _partings(
-    one: Method, other: Method, last: Mapping[str, Mapping[tuple[int, str], Scene]], numbers: Numbers | None
-) -> Iterator[Parting]:
+def _partings(one: Method, other: Method, last: Mapping[str, Mapping[tuple[int, str], Scene]]) -> Iterator[Parting]:
     """Tasks of which both methods kept how they were played with one seed, those first that one of them alone won."""
     first, second = last[one.name], last[other.name]
     both = [place for place in first if place in second]
     both.sort(key=lambda place: first[place].group.success_rate == second[place].group.success_rate)
     for place in both[:PARTED]:
-        pair = (first[place], second[place])
-        yield _parting(place[0], (one.name, other.name), *(map(numbers, pair) if numbers else pair))
+        yield _parting(place[0], (one.name, other.name), first[place], second[place])
 
 
 def _parting(seed: int, names: tuple[str, str], one: Scene, other: Scene) -> Parting:

@@ -13,7 +13,7 @@ from crbc_lab.report.diagnostics import certified, diversity
 from crbc_lab.report.estimators import Named, discount_of, told
 from crbc_lab.report.failures import failures
 from crbc_lab.report.group import CREDIT_COLOURS, VALUE_COLOURS, Part, ramp, view_group
-from crbc_lab.report.scenes import Entry, Numbers, Scene, Texts, scenes_of
+from crbc_lab.report.scenes import Entry, Scene, Texts, scenes_of
 from crbc_lab.report.tokens import MOST
 from crbc_lab.statistics.curves import smooth, smoothing
 from crbc_rl.rollout.invalid import metric_key
@@ -45,11 +45,8 @@ CREDIT_PANELS = {
 """The lines of the charts of credit, by their names: metrics."""
 
 
-def content(run: Run, records: Sequence[Record], numbers: Numbers | None = None) -> dict[str, Any]:
-    """The variables of `report.html.j2`, from an open run and its records, of which there must be at least one.
-
-    With `numbers` the page has no text of the run's tasks and replies, and not its config, which may have prompts.
-    """
+def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
+    """The variables of `report.html.j2`, from an open run and its records, of which there must be at least one."""
     config = run.config
     done = int(records[-1]["update"])
     # A resumed run may have more updates than its config file states.
@@ -73,24 +70,22 @@ def content(run: Run, records: Sequence[Record], numbers: Numbers | None = None)
         "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
         "tested": evaluated(records, "test"),
         "totals": charts.phase_totals(records),
-        "invalid": _invalid(run.invalid.kept if numbers is None else {}, records),
+        "invalid": _invalid(run.invalid.kept, records),
         "certified": certified(records, config.credit.method),
         "mixed": charts.column(records, "mixed_groups")[1],
-        **shown(scenes, left_out, numbers),
-        "config_text": None if numbers else (run.folder / "config.yaml").read_text(errors="replace"),
+        **shown(scenes, left_out),
+        "config_text": (run.folder / "config.yaml").read_text(errors="replace"),
         "versions": versions,
     }
 
 
-def shown(scenes: Sequence[Scene], left_out: Sequence[str], numbers: Numbers | None = None) -> Part:
+def shown(scenes: Sequence[Scene], left_out: Sequence[str]) -> Part:
     """The part of the page about rollouts, which are `scenes`, and about files that were left out."""
-    scenes = list(map(numbers, scenes)) if numbers else scenes
     return {
         "scenes": scenes,
         "index": [scene.entry for scene in scenes],
         "failures": failures(scenes),
         "left_out": left_out,
-        "numbered": numbers is not None,
     }
 
 

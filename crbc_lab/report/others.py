@@ -11,7 +11,7 @@ from crbc_lab.report.compared import compared
 from crbc_lab.report.content import content, shown
 from crbc_lab.report.group import Part
 from crbc_lab.report.methods import runs_in
-from crbc_lab.report.scenes import Numbers, sound_scenes
+from crbc_lab.report.scenes import sound_scenes
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
@@ -24,9 +24,8 @@ AGENT_FILES = 24
 """The most recordings of an agent's single tasks that are read, where it kept no transcripts."""
 
 
-def page_of(places: Sequence[Path], numbers: Numbers | None = None) -> tuple[Part, Path]:
-    """The variables of `report.html.j2` for a run, an evaluation, an agent or several runs, and the page's file. With
-    `numbers` it shows no text of tasks and replies.
+def page_of(places: Sequence[Path]) -> tuple[Part, Path]:
+    """The variables of `report.html.j2` for a run, an evaluation, an agent or several runs, and the page's file.
 
     Raises `ConfigError` for what is none of them.
     """
@@ -37,35 +36,35 @@ def page_of(places: Sequence[Path], numbers: Numbers | None = None) -> tuple[Par
             if not runs:
                 raise ConfigError(f"{each} is no run folder with metrics, and no folder of such: several are compared")
         names = " and ".join(path.name for path in places[:2]) + " and others" * (len(places) > 2)
-        return compared(names, [run for runs in found.values() for run in runs], numbers), Path(COMPARED)
+        return compared(names, [run for runs in found.values() for run in runs]), Path(COMPARED)
     if place.suffix == ".json" and not place.is_dir():
-        return _evaluation(place, numbers), place.with_suffix(".html")
+        return _evaluation(place), place.with_suffix(".html")
     if (place / FILE).is_file():
-        return _agents(place, numbers), place / "report.html"
+        return _agents(place), place / "report.html"
     if not (place / "config.yaml").is_file() and (runs := runs_in(place)):
-        return compared(place.resolve().name, runs, numbers), place / "report.html"
+        return compared(place.resolve().name, runs), place / "report.html"
     run, records = Run.open(place), read_metrics(place)
     if not records:
         raise ConfigError(
             f"{place} has no metrics yet: {place / 'metrics.jsonl'} holds no record; continue the run with "
             f"`crbc train CONFIG --run {quote(str(place))} --resume`, then `crbc report {quote(str(place))}`"
         )
-    return content(run, records, numbers), place / "report.html"
+    return content(run, records), place / "report.html"
 
 
-def _evaluation(place: Path, numbers: Numbers | None) -> Part:
+def _evaluation(place: Path) -> Part:
     from crbc_lab.evaluation.record import read_evaluation  # it waits for torch
 
     transcripts = place.with_suffix(".transcripts.parquet")
     left_out: list[str] = []
     scenes = sound_scenes(transcripts, left_out, "task") if transcripts.is_file() else []
-    return {"title": place.stem, "evaluation": read_evaluation(place), **shown(scenes, left_out, numbers)}
+    return {"title": place.stem, "evaluation": read_evaluation(place), **shown(scenes, left_out)}
 
 
-def _agents(place: Path, numbers: Numbers | None) -> Part:
+def _agents(place: Path) -> Part:
     result = read_json(place / FILE)
     files = [path for *_, path in kept(place)] or sorted((place / "rollouts").rglob("*.parquet"))[:AGENT_FILES]
     left_out: list[str] = []
     found = [sound_scenes(path, left_out, "task", f"{i}-" if i else "") for i, path in enumerate(files)]
     scenes = [scene for some in found for scene in some]
-    return {"title": result["name"], "agent": result, **shown(scenes, left_out, numbers)}
+    return {"title": result["name"], "agent": result, **shown(scenes, left_out)}

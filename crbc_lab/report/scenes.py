@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from anchors import INVALID, Rollout, RolloutGroup, Step
+from anchors import Rollout, RolloutGroup
 from crbc_envs.errors import DataError
 from crbc_envs.storage.rollouts import RecordedTurn, read_recording
 from crbc_rl.config.sections import CreditConfig
@@ -108,31 +108,6 @@ class Texts:
 
     def frame(self, png: bytes) -> int:
         return self.frames.setdefault(png, len(self.frames))
-
-
-class Numbers:
-    """Groups with numbers in the place of tasks, anchors and actions, for a page of private data. The same text has one
-    number throughout."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], str] = {("action", INVALID): INVALID}
-
-    def __call__(self, scene: Scene) -> Scene:
-        """The scene without a word of prompts, replies and labels, and without frames."""
-        task = self._number("task", scene.group.task)
-        rollouts = [self._rollout(rollout) for rollout in scene.group.rollouts]
-        return replace(scene, group=RolloutGroup(rollouts, task), turns=None, images=())
-
-    def _rollout(self, rollout: Rollout) -> Rollout:
-        final = rollout.final_anchor and self._number("anchor", rollout.final_anchor)
-        return replace(rollout, steps=tuple(map(self._step, rollout.steps)), final_anchor=final)
-
-    def _step(self, step: Step) -> Step:
-        anchor = self._number("anchor", step.anchor)
-        return Step(anchor, self._number("action", step.action), step.reward, anchor)
-
-    def _number(self, kind: str, text: str) -> str:
-        return self._known.setdefault((kind, text), f"{kind} {len(self._known)}")
 
 
 def ending(rollout: Rollout) -> str:

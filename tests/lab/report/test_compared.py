@@ -10,11 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kept_rollouts import kept_run
 from refusals import refusal
 from trained_runs import TASKS, UPDATES, trained
 
-from crbc_envs.actions import CAUSES
 from crbc_lab import cli
 from crbc_lab.report import write_report
 from crbc_lab.report.charts import number
@@ -22,7 +20,6 @@ from crbc_lab.report.compared import compared
 from crbc_lab.report.methods import difference, methods_of, runs_in
 from crbc_lab.statistics import Outcomes, compare, estimate
 from crbc_rl.errors import ConfigError
-from crbc_rl.rollout.invalid import metric_key
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
 
@@ -188,25 +185,6 @@ def test_the_command_writes_one_page(
     assert "name a run folder" in refusal(capsys, "report", str(both), str(tmp_path))
     with pytest.raises(ConfigError, match="no run folder with metrics"):
         write_report(both, tmp_path)
-
-
-def test_without_text_nothing_that_somebody_wrote_is_in_the_page(both: Path, tmp_path: Path) -> None:
-    folder = kept_run(tmp_path / "run", more="SECRET")
-    (folder / "transcripts").rename(tmp_path / "transcripts")
-    raw = {"update": 1, "cause": CAUSES[0], "reply": "SECRET"}
-    (folder / "invalid.jsonl").write_text(json.dumps(raw) + "\n")
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"update": 3, "invalid": 0.5, metric_key(CAUSES[0]): 0.5}) + "\n")
-    assert "SECRET" in write_report(folder).read_text(), "a raw reply"
-    (tmp_path / "transcripts").rename(folder / "transcripts")
-    assert "SECRET" in write_report(folder).read_text()
-    page = write_report(folder, text=False).read_text()
-    assert "SECRET" not in page and "anchor 1" in page and "are left out of this page" in page
-    given = [str(both / "gigpo"), str(both / "crbc"), "--no-text", "--out", str(tmp_path / "p.html")]
-    cli.main(["report", *given])
-    page = (tmp_path / "p.html").read_text()
-    parted = r'task \d+</td><td rowspan="2" class="n">0</td><td rowspan="2">1</td>'
-    assert "</a>: to b<" not in page and re.search(parted, page)
 
 
 def test_names_of_folders_cannot_become_a_page(tmp_path: Path) -> None:
