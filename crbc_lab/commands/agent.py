@@ -16,6 +16,7 @@ from rich.console import Console
 from crbc_envs.actions import requested_action
 from crbc_envs.core import Expert
 from crbc_envs.demonstrations import advice
+from crbc_envs.storage.files import replace_file
 from crbc_envs.tasks import rng, stream
 from crbc_envs.vector.contract import Member
 from crbc_envs.vector.members import INDEPENDENT, begin, make_member, noise_seed
@@ -284,4 +285,4 @@ def _write(
         "findings": agent_tables.plain(findings),
         "tasks": agent_tables.rows(episodes),
     }
-    place.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    replace_file(place, (json.dumps(data, indent=1) + "\n").encode())

@@ -14,6 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from crbc_envs.storage.files import replace_file
 from crbc_lab.studies.credit_accuracy import Settings, WorldScores, difference, estimate
 from crbc_lab.studies.credit_metrics import METRICS
 from crbc_lab.studies.estimators import CRBC, ORACLE, PLUS
@@ -114,7 +115,7 @@ def write_json(results: Sequence[WorldScores], worlds: Sequence[World], settings
             for world in worlds
         },
     }
-    path.write_text(json.dumps(data, indent=1) + "\n")
+    replace_file(path, (json.dumps(data, indent=1) + "\n").encode())
 
 
 def _numbers(result: WorldScores) -> dict[str, Any]:

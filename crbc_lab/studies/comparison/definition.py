@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -156,6 +157,8 @@ def load_study(given: str, also: Iterable[str] = ()) -> Study:
         raise ConfigError(
             f"no study {given!r}{nearest(given, [*studies(), *also], cutoff=0.6)}; `crbc study list` names them all"
         )
+    if not re.fullmatch(r"[\w-]+", path.stem):  # that of its table, its picture and its mark in a page
+        raise ConfigError(f"{path}: a study's name has letters, digits, - and _; rename the file")
     data = read_mapping(path)
     try:
         study = Study.model_validate({**data, "name": path.stem, "file": path.resolve()})

@@ -86,7 +86,7 @@ def overview(study: Study, scale: Scale, env: str, results: Path, picture: Pictu
 def _compared(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> list[str]:
     found, tuned = finished(study, scale, env, results), tuning_table(study, scale, env, results)
     if tuned:
-        tuned = f"Candidates, one seed each, chosen by the last two validations:\n\n{tuned}"
+        tuned = f"Candidates, one seed each, chosen by the last two validations, or the only one:\n\n{tuned}"
     early, title = missing(study, scale, env, results, found), f"{study.title}, {env}"
     if not (compared := rows(study, found)):
         return [early or NEEDS, tuned]

@@ -90,7 +90,7 @@ def _read(path: Path) -> dict[str, Any]:
 def best_candidates(study: Study, scale: Scale, env: str, results: Path) -> dict[str, Changes]:
     """For each variant with candidates the one with the highest validation success, the first of equals.
 
-    It is the mean over the last two validations. Raises `ConfigError` where a training is missing.
+    It is `validated`. Raises `ConfigError` where a training is missing.
     """
     scores: dict[str, list[float]] = {}
     for name, _, training in tunings(study, scale, env):
@@ -109,8 +109,9 @@ def best_of(successes: Sequence[float]) -> int:
 
 
 def validated(kept: Kept) -> float:
-    """The mean success of the last two validations."""
-    return float(np.mean(kept.validation["success"][-2:]))
+    """The mean success of the last two validations after training began."""
+    pairs = zip(kept.validation["update"], kept.validation["success"], strict=True)
+    return float(np.mean([success for update, success in pairs if update > 0][-2:]))
 
 
 def _required(training: Training, results: Path) -> Kept:

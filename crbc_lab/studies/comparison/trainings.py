@@ -79,7 +79,7 @@ def trainings(study: Study, scale: Scale, env: str, seeds: int, chosen: Mapping[
     variants = [(study.variants[name], chosen.get(name, {})) for name in study.rows(scale, env)]
     start = study.setting(scale, env).first_seed
     first = [_training(study, scale, env, {**variant.set, **candidate}, 0) for variant, candidate in variants]
-    for seed in range(start, start + seeds):
+    for seed in range(start, min(start + seeds, TUNING_SEED)):  # candidates are chosen with that one
         yield from (one.with_seed(seed) for one in first)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -40,13 +41,14 @@ class Draws:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """`make(draws, generators)` has the agents at their start. `rates` are those that are tried, `few` of them by
-    default."""
+    default. `most` instances and blocks of seeds have no instance in common with others."""
 
     name: str
     description: str
     make: Callable[[Draws, Generators], Agents]
     rates: tuple[float, ...]
     few: tuple[float, ...]
+    most: tuple[float, float] = (math.inf, math.inf)
 
 
 Maker = Callable[[int, int], TabularMDP]
@@ -116,7 +118,8 @@ SECONDS = {
 def of_worlds(name: str, description: str, make: Maker) -> Setting:
     """Tables in the worlds of a function."""
     agents = partial(tables, partial(longer, make) if name in ROOMS else make, SKILL.get(name, MODERATE))
-    return Setting(name, description, agents, rates=(0.1, 0.3, 1.0, 3.0, 10.0), few=(0.3, 1.0, 3.0))
+    most = (sokoban.ROOMS / 2, 50.0) if name in ROOMS else (math.inf, math.inf)  # `longer` takes every other four
+    return Setting(name, description, agents, rates=(0.1, 0.3, 1.0, 3.0, 10.0), few=(0.3, 1.0, 3.0), most=most)
 
 
 SETTINGS: dict[str, Setting] = {name: of_worlds(name, *made) for name, made in MADE.items()} | {
@@ -126,6 +129,7 @@ SETTINGS: dict[str, Setting] = {name: of_worlds(name, *made) for name, made in M
         partial(network, start),
         rates=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
         few=(3e-4, 1e-3, 3e-3),
+        most=(math.inf, 7.0),  # blocks of 256 rooms in panels of 2,000
     )
     for name, start in STARTS.items()
 }

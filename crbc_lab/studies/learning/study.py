@@ -27,6 +27,7 @@ from crbc_lab.studies.learning.settings import BLOCK, FEW, SECONDS, Draws, Setti
 from crbc_lab.studies.learning.training import SHUFFLED, Budget, found, train
 from crbc_rl import credit
 from crbc_rl.config.extensions import locate
+from crbc_rl.config.sections import SMALLEST
 from crbc_rl.config.text import parse_yaml
 from crbc_rl.errors import ConfigError
 
@@ -118,8 +119,8 @@ def named(text: str) -> Estimator:
     if method in BOUNDS:
         return Estimator(text, method)
     try:
-        credit.estimator_of(found(method)).check(given)
-    except credit.CreditError as error:
+        credit.advantages(SMALLEST, found(method), **given)  # each checks its own options
+    except (credit.CreditError, TypeError) as error:
         raise ConfigError(f"--method {text}: {error}") from error
     return Estimator(text, method, given)
 
@@ -212,6 +213,15 @@ def check(grid: Grid, folder: Path) -> None:
         raise ConfigError("intervals need two seeds and instances or more, such as --seeds 0-4 --instances 8")
     if grid.budget.group_size < 2:
         raise ConfigError(f"--group-size {grid.budget.group_size}: a group has at least 2 rollouts; give 2 or more")
+    for name in grid.settings:
+        instances, blocks = setting(name).most
+        if grid.instances > instances:
+            raise ConfigError(f"--instances {grid.instances}: {name} has {instances:.0f} that no other seeds have")
+        if grid.block >= blocks:
+            raise ConfigError(f"--seeds {grid.seeds[0]}: {name} has instances for seeds below {blocks * BLOCK:.0f}")
+    places = [place(one, folder) for one in grid.parts()]
+    if twice := [kept for kept in places if places.count(kept) > 1]:
+        raise ConfigError(f"two of the methods or worlds would be kept in {twice[0]}: rename one")
     check_plan(grid, folder)
     for kept in (place(one, folder) for one in left(grid, folder)):
         if kept.is_file():

@@ -7,6 +7,7 @@ import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from crbc_lab.studies.comparison import figures
 from crbc_lab.studies.comparison.definition import GPUS, TUNING_SEED, load_study
 from crbc_lab.studies.comparison.document import MARK, UNFINISHED, rebuilt, section
 from crbc_lab.studies.comparison.figures import draw
-from crbc_lab.studies.comparison.kept import best_candidates, best_of, find, read
+from crbc_lab.studies.comparison.kept import best_candidates, best_of, find, read, validated
 from crbc_lab.studies.comparison.markdown import fine_print, finished, scores, table, tuning_table
 from crbc_lab.studies.comparison.markdown import rows as rows_of
 from crbc_lab.studies.comparison.plan import check_plan, write_plan
@@ -209,6 +210,14 @@ def test_candidates_are_shown_as_they_come_and_chosen_when_all_are_tried(study, 
     assert shown().startswith("Not finished, so without verdicts. Of 2 seeds are trained: GRPO 1, CRBC 0.")
 
 
+def test_a_candidate_is_judged_by_its_trained_agents_alone():
+    def judged(updates, success):
+        return validated(SimpleNamespace(validation={"update": updates, "success": success}))
+
+    assert judged([0, 5], [0.25, 0.75]) == 0.75
+    assert judged([0, 4, 8, 12], [0.0, 0.125, 0.25, 0.75]) == 0.5
+
+
 def test_candidates_that_rounding_alone_tells_apart_are_equal():
     assert best_of([np.mean([0.60833, 0.60833]), np.mean([0.6, 0.61667])]) == 0
     assert best_of([0.402345 - 1e-16, 0.402345]) == 0
@@ -264,6 +273,18 @@ def test_the_seeds_of_a_table_are_not_those_of_the_candidates():
 )
 def test_a_wrong_study_is_one_line_that_names_the_key(change, said):
     assert_refused({**STUDY, **change}, said)
+
+
+def test_a_study_s_name_is_that_of_its_files(tmp_path):
+    (file := tmp_path / "fair.v2.yaml").write_text(yaml.safe_dump(STUDY))
+    with pytest.raises(ConfigError, match="a study's name has letters, digits, - and _; rename the file"):
+        load_study(str(file))
+
+
+def test_no_training_has_the_seed_that_candidates_are_chosen_with(study):
+    late = study.setting("lab", "sokoban").model_copy(update={"first_seed": 998, "seeds": 2})
+    late = study.model_copy(update={"settings": {"lab": {"sokoban": late}}})
+    assert {one.seed for one in trainings(late, "lab", "sokoban", 20, {})} == {998, 999}
 
 
 def assert_refused(data, said):

@@ -401,6 +401,12 @@ def test_tables_are_of_all_that_a_plan_states(tmp_path: Path, monkeypatch: pytes
         (["--instances", "1"], "two seeds and instances or more"),
         (["--method", "crbc", "--method", "crbc"], "all are compared with crbc: ask for it and another"),
         (["--group-size", "1"], "a group has at least 2 rollouts"),
+        (["--world", "slip", "--instances", "501"], "--instances 501: slip has 500 that no other seeds have"),
+        (["--world", "slip", "--seeds", "50000-50001"], "slip has instances for seeds below 50000"),
+        (["--world", "board", "--seeds", "7000-7001"], "board has instances for seeds below 7000"),
+        (["--method", "crbc", "--method", "crbc,w_step=+1", "--method", "crbc,w_step= 1"], "would be kept in"),
+        (["--method", "crbc", "--method", "crbc,trust=0.5"], 'trust must be None, "slope"'),
+        (["--method", "crbc", "--method", "gigpo,mode=foo"], "mode must be"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_it_is_trained(
