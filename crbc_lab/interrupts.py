@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
@@ -71,6 +73,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.stop: Callable[[], None] | None = None
+        self._told = -math.inf
 
     def __enter__(self) -> Interrupts:
         self._before = {number: signal.signal(number, self._received) for number in SIGNALS}
@@ -83,9 +86,11 @@ class Interrupts:
 
     def _received(self, number: int, frame: FrameType | None) -> None:
         if self.stop is not None:
-            stop, self.stop = self.stop, None
+            (stop, self.stop), self._told = (self.stop, None), time.monotonic()
             stop()
             return
+        if "TORCHELASTIC_RUN_ID" in os.environ and time.monotonic() < self._told + 10.0:
+            return  # torchrun repeats a signal that a scheduler has sent to all processes
         for other in SIGNALS:
             signal.signal(other, signal.SIG_DFL)
         raise KeyboardInterrupt

@@ -109,7 +109,8 @@ class Learner:
                 if self._trusts:
                     options = {**options, "trust": self.trusted}
                 terms = self.estimator.terms(process, self.clock.phase, **options)
-                batch = replace(batch, advantage=terms.final)
+                # That of rank 0: another's processor may round otherwise, and what is 0 has no backward pass.
+                batch = replace(batch, advantage=self.distributed.gather(terms.final)[0])
 
         # Line 19: with the advantages held fixed, maximise the clipped objective.
         with self._phase("train", "train"):

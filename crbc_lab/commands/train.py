@@ -23,6 +23,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run, is_run, near_runs, own_model
 from crbc_rl.runs.metrics import evaluated, read_metrics
+from crbc_rl.runs.model import initial
 from crbc_rl.runs.transcripts import kept
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,12 @@ def train(config: TrainConfig, folder: Path, resume: bool, console: Console, fol
     with Interrupts() as interrupts:
         stop_with_parent()
         with TrainProgress(console, config.updates) as progress:
-            checked = check_run(own_model(folder, config), gpus=distributed.size, online=True)
+            own = own_model(folder, config)
+            if distributed.main:
+                with suppress(ConfigError):  # the check says it
+                    initial(own)  # an adapter is merged once, and then all ranks begin with it
+            distributed.barrier()
+            checked = check_run(own, gpus=distributed.size, online=True)
             checked.require()
             config = config.model_copy(update={"rollout": checked.config.rollout})
             run = Run.start(folder, config, resume, distributed, follow_links)

@@ -13,6 +13,7 @@ from crbc_envs.tasks import rng, stream
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import Distributed
+from crbc_rl.errors import ConfigError
 from crbc_rl.policies.api import Generator
 from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.policies.engines import engine_of
@@ -105,7 +106,14 @@ class RolloutWorker:
         )
         if self.distributed.size == 1:
             return batch
-        return RolloutBatch.concat(self.distributed.gather(batch)[:: self.config.generator.tensor_parallel])
+        batches, width = self.distributed.gather(batch), self.config.generator.tensor_parallel
+        for number, other in enumerate(batches):
+            if number % width and [t.prompt for t in other.turns] != [t.prompt for t in batches[number - 1].turns]:
+                raise ConfigError(
+                    f"ranks {number - 1} and {number} share one model (generator.tensor_parallel={width}) and have "
+                    "played differently: environment and prompt must not depend on the process, as by hash() or a clock"
+                )
+        return RolloutBatch.concat(batches[::width])
 
     def evaluate(
         self,

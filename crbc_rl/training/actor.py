@@ -62,6 +62,8 @@ class Actor(Trainable):
             for row, values in zip(batch.rows, logprobs.tolist(), strict=True):
                 begin, end = self._starts[row : row + 2]
                 self.watched[:, begin:end] += np.stack([values[: end - begin], np.ones(end - begin)])
+        if not batch.rows:  # of a rank that has no turn in this pass, and shards weights with others
+            return logprobs.sum(), {}
         return self.objective(logprobs, entropy, reference, batch, self.config.loss)
 
     @torch.no_grad()

@@ -83,7 +83,7 @@ def policy_loss(
     loss = -total(surrogate) - config.entropy * total(entropy)
     metrics = {
         "entropy": total(entropy),
-        "ratio_max": (ratio * mask).max() if len(mask) else ratio.sum(),
+        "ratio_max": (ratio * mask).max(),
         "clip_share": total(clipped),
         "clip_share_low": total(clipped & ~positive),
         "clip_share_high": total(clipped & positive),

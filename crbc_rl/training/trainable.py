@@ -179,5 +179,5 @@ def _local(weight: Tensor) -> Tensor:
 
 def _added(parts: Sequence[Metrics]) -> Metrics:
     """The sum of each metric over parts of a mini-batch; the largest for those in `LARGEST`."""
-    names = parts[0]
-    return {name: (max if name in LARGEST else sum)(part[name] for part in parts) for name in names}
+    names = dict.fromkeys(name for part in parts for name in part)  # a pass of no turns has none
+    return {name: (max if name in LARGEST else sum)(part[name] for part in parts if name in part) for name in names}

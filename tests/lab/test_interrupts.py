@@ -45,6 +45,23 @@ def test_the_first_signal_stops_and_the_second_ends(number: int) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # one more kills a process that cannot clean up
 
 
+def test_under_torchrun_a_repeated_signal_does_not_lose_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler's reaches every process, torchrun among them, which sends its own."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    now = 50.0
+    with Interrupts() as interrupts:
+        stopped: list[bool] = []
+        interrupts.stop = lambda: stopped.append(True)
+        signal.raise_signal(signal.SIGTERM)
+        now = 59.0
+        signal.raise_signal(signal.SIGTERM)
+        assert stopped == [True]
+        now = 61.0
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+
+
 POOL = """
 import os, time
 from crbc_lab.interrupts import worker_pool

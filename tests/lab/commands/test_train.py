@@ -7,11 +7,15 @@ import json
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 from rich.console import Console
 from strategies import group
 
 from crbc_envs.storage.rollouts import write_groups
 from crbc_lab.commands import train
+from crbc_rl.config import TrainConfig, load_config
+from crbc_rl.distributed import Distributed
+from crbc_rl.errors import ConfigError
 
 
 def outcome(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -49,3 +53,28 @@ def test_it_shows_what_was_lost_where_something_was(
     assert (said in outcome(folder, monkeypatch)) == shown
     last.write_bytes(b"damaged")
     assert "look first" not in outcome(folder, monkeypatch)
+
+
+@pytest.mark.parametrize(("rank", "order"), [(0, ["initial", "barrier", "check"]), (1, ["barrier", "check"])])
+def test_an_adapter_is_merged_by_one_process_before_all_look_for_it(
+    rank: int, order: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Several(Distributed):
+        def barrier(self) -> None:
+            done.append("barrier")
+
+    def refused(*given: object, **named: object) -> None:
+        done.append("check")
+        raise ConfigError("no such model")
+
+    def missing(config: TrainConfig) -> None:
+        done.append("initial")
+        raise ConfigError("no such model")
+
+    done: list[str] = []
+    monkeypatch.setattr(train.Distributed, "join", lambda: Several(rank, 2))
+    monkeypatch.setattr(train, "initial", missing)
+    monkeypatch.setattr(train, "check_run", refused)
+    with pytest.raises(ConfigError, match="no such model"):
+        train.train(load_config(ROOT / "configs/sokoban_tiny.yaml"), tmp_path / "run", False, Console(quiet=True))
+    assert done == order

@@ -17,6 +17,7 @@ from crbc_envs.actions import tagged
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.credit import METHODS, advantages_batch, advantages_interned
 from crbc_rl.distributed import Distributed
+from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.evaluate import play_panel
 from crbc_rl.rollout.panel import EvalPanel
 from crbc_rl.rollout.worker import RolloutWorker
@@ -225,6 +226,19 @@ def test_processes_that_hold_one_model_together_play_the_same_and_count_once() -
     sample, expected = together.sample(1), alone.sample(1)
     assert sample.rollouts.groups() == expected.rollouts.groups() and sample.turns == expected.turns
     assert together.evaluate("test", 3) == alone.evaluate("test", 3)
+
+
+def test_processes_that_hold_one_model_together_and_play_otherwise_are_an_error() -> None:
+    config = door_config(rollout={"num_groups": 4}, generator={"tensor_parallel": 2})
+    ranks = [_pretended(rank) for rank in range(2)]
+    for rank in ranks:
+        worker_of(Clerk(), config, rank).sample(1)
+    ranks[1].given[0].turns[-1].prompt.append(7)
+    rank = _pretended(0)
+    rank.others.append([other.given[0] for other in ranks])
+    worker = worker_of(Clerk(), config, rank)
+    with pytest.raises(ConfigError, match=r"ranks 0 and 1 share one model \(.*=2\) and have played"):
+        worker.sample(1)
 
 
 def test_groups_that_are_chosen_or_joined_are_credited_as_they_are() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -202,17 +201,3 @@ def test_figures_count_no_padding() -> None:
     assert found.figures["entropy"] == pytest.approx(2.0)
     below = told([[0.5], [0.5, 0.25, 0.5]], [1.0, 1.0])
     assert below.figures["ratio_max"] == pytest.approx(0.5), "padding has the ratio 1"
-
-
-def test_a_pass_without_rows_adds_nothing() -> None:
-    """A process without rows of its own still takes part in a step."""
-    batch = weighed(table([Turn([1], [7], [0.0])]))
-    none = replace(
-        batch,
-        **{
-            name: getattr(batch, name)[:0]
-            for name in ("turn", "response_mask", "old_logprobs", "advantages", "weights")
-        },
-    )
-    loss, figures = policy_loss(torch.zeros(0, 1), torch.zeros(0, 1), torch.zeros(0, 1), none, LossConfig())
-    assert loss.item() == 0.0 and set(figures.values()) == {0.0}

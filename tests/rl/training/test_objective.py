@@ -16,12 +16,13 @@ from paths import ROOT
 from tables import table, weighed
 
 from crbc_lab.plan.check import check_run
-from crbc_rl.batches import Turn
+from crbc_rl.batches import Turn, micro_batches
 from crbc_rl.config import LossConfig, TrainConfig, extensions, load_config
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.loss import check_objective, objective_of, policy_loss
+from crbc_rl.training.trainable import _added
 
 TURNS = [Turn([5, 6, 7], [8, 9], [-3.0, -3.0]), Turn([5, 6, 7], [10, 11], [-3.0, -3.0])]
 DOCUMENTED = re.search(r"### A loss of your own.*?```python\n(.*?)```", (ROOT / "docs/learner.md").read_text(), re.S)
@@ -112,6 +113,16 @@ def test_what_a_loss_returns_is_checked(wrong: Any) -> None:
     assert check_objective(policy_loss, "theirs", LossConfig()) is policy_loss
     with pytest.raises(ConfigError, match="theirs must return a scalar tensor with a gradient and a dict of numbers"):
         check_objective(wrong, "theirs", LossConfig())
+
+
+def test_a_loss_never_sees_a_pass_without_turns(own: Any) -> None:
+    """Several ranks read as many passes each, and one of them may have no turn left for its own."""
+    actor = Actor(own("my_loss:cispo"), Distributed())
+    actor.objective = lambda *given: pytest.fail("it was asked")
+    (tokens,) = micro_batches(table(TURNS[:1]), np.arange(1), np.ones(1), 0, 8, rank=1, ranks=2)
+    loss, metrics = actor.loss(tokens)
+    assert loss.item() == 0.0 and loss.requires_grad and metrics == {}
+    assert _added([{"loss": 1.0, "ratio_max": 2.0}, {}]) == {"loss": 1.0, "ratio_max": 2.0}
 
 
 def test_a_loss_is_tried_as_the_run_will_call_it() -> None:
