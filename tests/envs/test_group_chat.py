@@ -158,12 +158,12 @@ def test_members_go_on_one_by_one_and_a_group_begins_anew() -> None:
     first = [chat.messages(m) for m in chat.begin([1, 2], [5, 6])]
     assert first[0] == first[1] != first[2] == first[3]
     assert chat.reply({3: "up"}) == [3] and chat.reply({3: ("<action>up", None)}) == []
-    assert chat.causes == [[], [], [], ["", "cut in action"]] or chat.causes[3][1] == "cut in action"
+    assert chat.causes == [[], [], [], ["", "cut in action"]]
     assert [chat.messages(m) for m in (0, 1, 2)] == first[:3]
     with pytest.raises(GroupError):
         chat.groups()
     assert chat.reply(dict.fromkeys((0, 1, 2), ("up", "length"))) == [0, 1, 2] and chat.causes[0] == ["cut in thought"]
     assert chat.reply(dict.fromkeys((0, 1, 2), "left")) == []
     assert [len(group.rollouts) for group in chat.groups()] == [2, 2]
-    assert [chat.messages(m) for m in chat.begin([1, 2], [5, 6])] == first
+    assert [chat.messages(m) for m in chat.begin([1, 2], [5, 6])] == first and chat.causes == [[], [], [], []]
     np.testing.assert_array_equal(chat.envs.active, True)

@@ -17,6 +17,7 @@ def test_streams_are_those_of_their_names():
     found = [stream("noise", 0, 0), stream("noise", 0, 1), stream("reply", 7, 3, 2)]
     assert found == [1489484203, 349722638, 1310549185]
     assert noise_seed(0, 1) == stream("noise", 0, 1)
+    assert noise_seed(9, "rollout 0") == 90295025, "in every process"
     assert len({noise_seed(group, member) for group in range(50) for member in range(50)}) == 2_500
     assert rng("a", 1).random() == rng("a", 1).random() != rng("a", 2).random()
 

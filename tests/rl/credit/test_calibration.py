@@ -8,7 +8,7 @@ from effort import effort
 from numpy.typing import NDArray
 from strategies import group, random_group
 
-from anchors import EmpiricalProcess, Rollout, RolloutGroup, Step
+from anchors import INVALID, EmpiricalProcess, Rollout, RolloutGroup, Step
 from crbc_envs import GroupVectorEnv
 from crbc_lab.studies.mdp import TabularMDP, sample
 from crbc_lab.studies.worlds import WORLDS, behaviour
@@ -37,8 +37,9 @@ def cut_group(rng: np.random.Generator) -> RolloutGroup:
     return RolloutGroup(rollouts)
 
 
-def brute(groups: list[RolloutGroup], beta: float, reward: str) -> float:
-    """sum A (g - v) / sum A^2 by loops over visits."""
+def brute(groups: list[RolloutGroup], beta: float, reward: str) -> list[float]:
+    """sum A (g - v) / sum A^2 by loops over visits, and the same where V is the mean over other rollouts' visits: 1 and
+    the sum over later steps of their TD errors times the discounted A of the earlier ones, by sum A^2."""
     process = EmpiricalProcess.from_groups(groups)
     full = credit.closure(process, beta, truncation="successor", reward=reward, invalid_cost=0.1)
     rollouts, pair = process.steps()
@@ -52,7 +53,21 @@ def brute(groups: list[RolloutGroup], beta: float, reward: str) -> float:
         own += tail[:0:-1]
     mean = np.bincount(rollouts.anchor, own) / np.bincount(rollouts.anchor)
     A = full.A[pair]
-    return float((A * (own - mean[rollouts.anchor])).sum() / (A * A).sum())
+    rows = list(zip(rollouts.rollout.tolist(), rollouts.anchor.tolist(), strict=True))
+    target, later = np.zeros(len(rows)), 0.0
+    for k, (rollout, _) in enumerate(rows):
+        played, step = members[rollout], int(rollouts.step[k])
+        last = step == len(played) - 1
+        earned = played.steps[step].reward if reward == "step" else float(played.success and last)
+        after = full.V[rollouts.final_anchor[rollout]] if last and rollouts.goes_on[rollout] else 0.0
+        after = after if last else full.V[rollouts.anchor[k + 1]]
+        target[k] = beta * (earned - 0.1 * (not played.steps[step].valid) + after)
+    for k, (rollout, anchor) in enumerate(rows):
+        others = [target[j] for j, (one, here) in enumerate(rows) if here == anchor and one != rollout]
+        before = sum(beta**back * A[k - back] for back in range(1, int(rollouts.step[k]) + 1))
+        later += before * (target[k] - np.mean(others)) if others else 0.0
+    square = (A * A).sum()
+    return [float((A * (own - mean[rollouts.anchor])).sum() / square), 1.0 + later / square]
 
 
 @pytest.mark.parametrize("reward", ["outcome", "step"])
@@ -62,7 +77,8 @@ def test_td_errors_give_the_slope_of_own_returns(reward: str) -> None:
         groups = [cut_group(rng) for _ in range(3)]
         found = credit.calibration(groups, **options)
         if found.evidence:
-            assert [found.slope, 1 + found.harm.sum()] == pytest.approx([brute(groups, 0.9, reward)] * 2)
+            slope, upper = brute(groups, 0.9, reward)
+            assert [found.slope, 1 + found.harm.sum(), found.upper] == pytest.approx([slope, slope, upper])
         other, alone = credit.calibration(groups[::-1], **options), credit.calibration(groups[1:], **options)
         ours, theirs = ([one.slope, one.error, one.upper] for one in (found, other))
         assert ours == pytest.approx(theirs, nan_ok=True)
@@ -77,9 +93,11 @@ def test_without_success_it_says_that_it_cannot_tell() -> None:
 
 def test_a_run_has_the_slope_of_its_own_reward_and_none_where_the_closure_has_none() -> None:
     rng = np.random.default_rng(1)
-    process = EmpiricalProcess.from_groups([cut_group(rng) for _ in range(4)])
-    found = run_calibration(process, "crbc", {"beta": 0.9, "reward": "step", "depth": 1})
-    assert found.slope == credit.calibration(process, 0.9, reward="step").slope
+    malformed = Rollout([Step("s0", INVALID, 1.0), Step("s1", "a", 0.5)], success=True)
+    groups = [RolloutGroup([*cut_group(rng).rollouts, malformed]) for _ in range(4)]
+    process = EmpiricalProcess.from_groups(groups)
+    found = run_calibration(process, "crbc", {"beta": 0.9, "reward": "step", "depth": 1, "invalid_cost": 0.3})
+    assert found.slope == credit.calibration(process, 0.9, reward="step", invalid_cost=0.3).slope
     assert run_calibration(process, "gigpo", {"beta": 0.1}).slope == credit.calibration(process).slope
     circle = RolloutGroup([Rollout([Step("s", "a", 1.0)], False, True, "s")] * 2)
     assert run_calibration(EmpiricalProcess.from_group(circle), "crbc", {"beta": 1.0, "reward": "step"}) is NO_SLOPE

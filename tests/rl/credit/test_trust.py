@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from strategies import group
 
-from anchors import EmpiricalProcess
+from anchors import INVALID, EmpiricalProcess, Rollout, RolloutGroup, Step
 from crbc_lab.studies.mdp import sample
 from crbc_lab.studies.worlds import WORLDS
 from crbc_lab.studies.worlds.behaviours import behaviour
@@ -92,6 +93,42 @@ def test_a_slope_of_updates_before_decides_with_these_groups() -> None:
 )
 def test_the_slopes_fail_by_their_mean_and_error(lower: list[float], upper: list[float], fails: bool) -> None:
     assert Slope(np.array([lower, upper, [1.0] * len(lower)])).fails == fails
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "hidden"),
+    [
+        pytest.param([0.5] * 32, [0.5] * 32, True, id="hidden"),
+        pytest.param([0.5] * 31, [0.5] * 31, False, id="few groups"),
+        pytest.param([0.5] * 32, [1.1] * 32, False, id="one slope alone"),
+        pytest.param([0.0, 1.8] * 16, [0.0, 1.8] * 16, False, id="a large error"),
+    ],
+)
+def test_state_is_hidden_where_both_slopes_say_so(lower: list[float], upper: list[float], hidden: bool) -> None:
+    assert Slope(np.array([lower, upper, [1.0] * len(lower)])).hidden == hidden
+
+
+def test_of_a_long_run_the_latest_groups_count_and_older_ones_less() -> None:
+    found = Slope(np.ones((3, 4096))).then(Slope(np.full((3, 1), 7.0)), 1.0)
+    assert found.sums.shape == (3, 4096) and found.sums[0, -2:].tolist() == [1.0, 7.0]
+    assert Slope(np.ones((3, 1))).then(Slope(np.ones((3, 1)))).sums[0].tolist() == [0.8, 1.0]
+
+
+def test_malformed_steps_cost_where_the_closure_is_not_trusted_and_its_reward_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    malformed = Rollout([Step("s", "a"), Step("m", INVALID)], success=True)
+    process = EmpiricalProcess.from_groups([RolloutGroup([malformed, *group("s:a m:b +", "s:b -").rollouts])])
+    distrust = Slope(np.array([[0.1] * 64, [0.1] * 64, [1.0] * 64]))
+    found = values(process, trust=distrust, beta=0.9, invalid_cost=0.3)
+    # Own returns: s .9 (0 + .9 (1 - .3)), .81, 0; m .9 (1 - .3), .9.
+    for where, own in (([0, 2, 4], [0.567, 0.81, 0.0]), ([1, 3], [0.63, 0.9])):
+        expected = (np.array(own) - np.mean(own)) / (np.std(own, ddof=1) + 1e-6)
+        np.testing.assert_allclose(found[where], expected, rtol=1e-6)
+    asked: list[Any] = []
+    monkeypatch.setattr("crbc_rl.credit.trust.run_calibration", lambda *given: asked.append(given[2]) or NO_SLOPE)
+    values(process, trust="slope", reward="step", invalid_cost=0.3)
+    assert asked[0]["reward"] == "step" and asked[0]["invalid_cost"] == 0.3
 
 
 def test_another_value_is_refused() -> None:

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -365,7 +366,17 @@ def test_the_slope_of_trusted_anchors_is_in_the_checkpoint(tmp_path: Path, monke
     config = small(tmp_path / "model", updates=2, credit={"method": "crbc", "crbc": {"trust": "slope"}})
     found = Slope(np.ones((3, config.rollout.num_groups)))
     monkeypatch.setattr("crbc_rl.learner.run_calibration", lambda *given: found)
-    Learner(config, Run.start(tmp_path / "run", config, resume=False)).train()
+    learner, used = Learner(config, Run.start(tmp_path / "run", config, resume=False)), []
+    terms = learner.estimator.terms
+
+    def recorded(*given: Any, trust: Slope, **options: Any) -> Any:
+        used.append(trust.sums)
+        return terms(*given, trust=trust, **options)
+
+    learner.estimator = SimpleNamespace(terms=recorded)
+    learner.train()
+    assert used[0].shape == (3, 0)
+    np.testing.assert_array_equal(used[1], found.sums, err_msg="credit has the slope of the updates before")
     again = Learner(config, Run.start(tmp_path / "run", config, resume=True))
     np.testing.assert_array_equal(again.trusted.sums, np.append(MEMORY * found.sums, found.sums, axis=1))
     again.close()

@@ -36,6 +36,18 @@ def test_it_learns_the_outcome(model: Path) -> None:
     assert abs(np.mean(values[2])) < 3
 
 
+def test_it_goes_on_from_a_checkpoint_to_the_same_bytes(model: Path, tmp_path: Path) -> None:
+    critic = Critic(ppo(model), Distributed())
+    critic.optimise(critic.credit(BATCH), np.random.default_rng(0))
+    critic.save(tmp_path)
+    again = Critic(ppo(model), Distributed(), tmp_path)
+    for _ in range(2):
+        for one, other in zip(critic.named, again.named, strict=True):
+            assert torch.equal(one[1], other[1]), one[0]
+        for each in (critic, again):
+            each.optimise(each.credit(BATCH), np.random.default_rng(1))
+
+
 @pytest.mark.slow
 def test_ppo_trains_and_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) -> None:
     for name, updates in (("whole", 4), ("cut", 2)):

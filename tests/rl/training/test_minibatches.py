@@ -84,6 +84,19 @@ def test_rows_with_an_advantage_are_dealt_evenly_and_steps_are_fewer_where_they_
     assert sum(part.signal.any() for part in cut(batch, 8, "group")) == 1, "seven groups of eight have no advantage"
 
 
+def test_a_reply_whose_tokens_have_advantages_of_either_sign_is_trained_on() -> None:
+    own = [[-1.0, -1.0], [1.0, -1.0], [0.0, 0.0]]
+    batch = table([turn(row, 2) for row in range(3)], token_advantage=own)
+    assert has_gradient(batch).tolist() == [True, True, False]
+
+
+def test_rows_of_a_group_meet_others_in_each_epoch() -> None:
+    batch = table([turn(row) for row in range(16)], advantage=[1.0] * 16)
+    config = small(Path("unused"), optim={"minibatch": 4, "order": "spread"})
+    met = [{frozenset(part.rows.tolist()) for part in mini_batches(batch, config, rng("cut", n))} for n in range(2)]
+    assert met[0] != met[1]
+
+
 def test_an_update_without_any_advantage_is_cut_as_usual_and_told() -> None:
     batch = table([turn(row) for row in range(10)], advantage=[0.0] * 10)
     parts = cut(batch, 4)

@@ -115,6 +115,13 @@ def test_what_a_loss_returns_is_checked(wrong: Any) -> None:
         check_objective(wrong, "theirs", LossConfig())
 
 
+def test_replies_without_an_advantage_reach_a_loss_of_ones_own(own: Any, model: Path) -> None:
+    """It may teach them all the same, as a regulariser does."""
+    assert not Actor(own("my_loss:cispo"), Distributed()).by_advantage
+    assert Actor(own("clipped"), Distributed()).by_advantage
+    assert not Actor(small(model, loss={"kl": 0.01}), Distributed()).by_advantage
+
+
 def test_a_loss_never_sees_a_pass_without_turns(own: Any) -> None:
     """Several ranks read as many passes each, and one of them may have no turn left for its own."""
     actor = Actor(own("my_loss:cispo"), Distributed())

@@ -113,6 +113,13 @@ def test_the_order_is_that_of_the_draws() -> None:
     assert order(0, 1) == order(0, 1) != order(0, 2)
 
 
+def test_a_step_without_an_advantage_is_one_of_momentum_and_decay() -> None:
+    one = OneWeight(weight_decay=0.5)
+    one.by_advantage = True
+    one.train_epochs(table([Turn([1], [7], [0.0])] * 2, advantage=[0.0, 0.0]), rng("x"))
+    assert one.model.weight.item() == pytest.approx(1 - 0.1 * 0.5)
+
+
 @pytest.mark.parametrize("microbatch", [None, 1, 2, 3])
 @pytest.mark.parametrize(
     ("aggregation", "gradient"),
