@@ -111,7 +111,8 @@ def _groups(rng: np.random.Generator, their_step: float, our_memory: float, thei
         (f"memory of {members} TextWorld processes", f"{members * their_memory / 1e6:,.0f} MB"),
         ("TextWorld / shared", f"{members * their_memory / our_memory:,.0f} times"),
     ]
-    table(f"ALFWorld, {NUM_GROUPS} groups of {GROUP_SIZE}, generated games, the whole environment", rows)
+    title = "generated games, the whole environment with loading; TextWorld's steps alone, in the games above"
+    table(f"ALFWorld, {NUM_GROUPS} groups of {GROUP_SIZE}, {title}", rows)
 
 
 def _play_groups(rng: np.random.Generator, shared: bool) -> float:

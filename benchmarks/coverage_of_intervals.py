@@ -1,6 +1,6 @@
 """Measures how often 95 % intervals hold the truth, and how often p-values see a difference that is not there.
 
-    python -m benchmarks.coverage_of_intervals                 # the tables of docs/statistics.md, about three minutes
+    python -m benchmarks.coverage_of_intervals --studies 1000  # the tables of docs/statistics.md, about two minutes
     python -m benchmarks.coverage_of_intervals --studies 100   # rougher, a few seconds
 
 A simulated study trains two equally good methods with S seeds each and plays C clusters of tasks once with every seed.

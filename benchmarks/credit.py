@@ -220,17 +220,21 @@ def cpu_seconds(call: Callable[[], object]) -> float:
 
 
 def beside_public(folders: Sequence[Path]) -> None:
-    """CPU time of the public code and of ours on the same rollouts, one reply in eight malformed."""
+    """CPU time of the public code and of ours on the same rollouts, one reply in eight malformed. Theirs begins with
+    texts in columns, ours with numbers: `strings` says what numbering costs. Torch has one thread."""
+    import torch
+
+    torch.set_num_threads(1)
     columns = update(SIZES[0])
     rollouts = InternedRollouts(**columns, valid=columns["action"] != 0)
     rows = []
     for method in public_credit.FILES:
         call = public_credit.public(method, public_credit.load(method, folders), rollouts)
         apart = public_credit.difference(method, call(), rollouts)
-        theirs = 1e3 * min(cpu_seconds(call) for _ in range(3))
+        theirs = 1e3 * median(cpu_seconds(call) for _ in range(5))
         options = public_credit.OPTIONS[method]
         ours = partial(credit.advantages_interned, rollouts, method, **options)
-        mine = 1e3 * min(cpu_seconds(ours) for _ in range(20))
+        mine = 1e3 * median(cpu_seconds(ours) for _ in range(5))
         rows.append((method, f"public {theirs:.0f} ms, ours {mine:.2f} ms, largest difference {apart:.0e}"))
     table(f"{SIZES[0].name}: the public code, in double precision, beside ours", rows)
 

@@ -9,13 +9,15 @@ Equal for both: prompts, replies, old log-probabilities, advantages, mini-batche
 clipping, KL against a reference that each computes itself, AdamW, float32, one pass per mini-batch, no gradient
 checkpointing. Collation counts for both; TRL's time starts when its loop requests the first rows. Different: members of
 a group often give the same reply at the same anchor. Ours reads such turns once, TRL reads every row, so there are also
-figures with every distinct turn once. Ours keeps the log-probabilities of sampling. Where an update has several
-mini-batches, TRL reads all rows once more for them; this has its own row here. Without a GPU, TRL computes logits at
-every token, ours at the trained tokens. TRL's optimizer is its default, the fused one.
+figures with every distinct turn once. On a CPU ours also reads once what turns begin alike with. Ours keeps the
+log-probabilities of sampling. Where an update has several mini-batches, TRL reads all rows once more for them; this has
+its own row here. Without a GPU, TRL computes logits at every token, ours at the trained tokens. TRL's optimizer is its
+default, the fused one.
 
 Sampling: the prompts of a whole update, one call per step of the environments. TRL pads on the left and calls
-`model.generate`. Ours reads equal prompts once and returns log-probabilities with the tokens. The random draws differ,
-so the replies differ by a few tokens in length.
+`model.generate`. Ours reads once what prompts begin alike with, also of earlier calls of the update, and returns
+log-probabilities with the tokens. Before each repeat it forgets what it has read, as the learner does before an update.
+The random draws differ, so the replies differ by a few tokens in length.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from anchors import InternedRollouts
 from benchmarks.credit import table
 from crbc_envs.errors import install_extra
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import Ints, RolloutBatch, micro_batches
+from crbc_rl.batches import Ints, RolloutBatch
 from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.distributed import Distributed
 from crbc_rl.learner import Learner
@@ -229,6 +231,7 @@ def _score(peer: RowsTrainer, inputs: Sequence[dict[str, Tensor]]) -> None:
 
 
 def _generate(policy: TransformersPolicy, calls: Sequence[tuple[Any, ...]]) -> None:
+    policy.forget()
     for asked in calls:
         policy.generate(*asked)
 
@@ -255,33 +258,33 @@ def _once(policy: TransformersPolicy, prompts: Sequence[Prompt], seeds: Sequence
 
 def passes(config: TrainConfig, found: Measured, repeats: int) -> None:
     """Print the effect of smaller passes of similar length, `optim.microbatch`."""
+
+    def chosen(size: int | None) -> TrainConfig:
+        return config.model_copy(update={"optim": config.optim.model_copy(update={"microbatch": size})})
+
     batch = found.batch
     parts = minibatches_of(batch, config)
     spent: dict[int | None, list[float]] = {size: [] for size in MICROBATCHES}
     for _ in range(repeats):
         for size, times in spent.items():
-            chosen = config.model_copy(update={"optim": config.optim.model_copy(update={"microbatch": size})})
-            times.append(train_once(chosen, batch, parts)[0])
+            times.append(train_once(chosen(size), batch, parts)[0])
     whole = median(spent[None])
     lines = [
         (
             f"{size or 'all at once'}",
-            f"{padding(batch, parts, size):4.0%} padding {median(times):7.2f} s {median(times) / whole:.2f} times",
+            f"{share_read(batch, parts, chosen(size)):4.0%} of the tokens read {median(times):7.2f} s "
+            f"{median(times) / whole:.2f} times",
         )
         for size, times in spent.items()
     ]
     table(f"Training on {len(batch):,} rows by optim.microbatch", lines)
 
 
-def padding(batch: RolloutBatch, parts: Sequence[Ints], size: int | None) -> float:
-    """The fraction of tokens in the passes that are padding."""
-    passes = [tokens for part in parts for tokens in micro_batches(batch, part, None, 0, size)]
-    real = sum(
-        len(turn.prompt) + len(turn.response)
-        for part in parts
-        for turn in {batch.turns[row].key: batch.turns[row] for row in part}.values()
-    )
-    return 1 - real / sum(tokens.ids.numel() for tokens in passes)
+def share_read(batch: RolloutBatch, parts: Sequence[Ints], config: TrainConfig) -> float:
+    """The tokens of the trainer's passes, padding among them, by the tokens of all rows."""
+    actor = Actor(config, Distributed())
+    read = sum(one.ids.numel() for part in parts for one in actor._passes(batch, part, None, config.optim.microbatch))
+    return read / sum(len(turn.prompt) + len(turn.response) for turn in batch.turns)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -52,13 +52,13 @@ def reply(admissible: list[str], turn: int) -> str:
     return f"<think></think><action>{action}</action>"
 
 
-def direct(env_id: str, steps: int) -> float:
+def direct(env_id: str, sessions: int, steps: int) -> float:
     """CPU seconds of a step, of tasks that have been played before, as those of the clients."""
     episode = ChatEpisode(env_id, **KWARGS.get(env_id, {}))
     for _ in range(2):
-        start, done = time.process_time(), 0
+        start, done, task = time.process_time(), 0, 0
         while done < steps:
-            over, turn = episode.begin(done % 8) is None, 0
+            over, turn, task = episode.begin(task % sessions) is None, 0, task + 1
             while not over:
                 over = episode.reply(reply(episode.info["admissible_actions"], turn)) is None
                 done, turn = done + 1, turn + 1
@@ -79,7 +79,8 @@ async def play(client: CrbcClient, index: int, steps: int) -> int:
 async def measure(env_id: str, url: str, server: int, sessions: int, steps: int) -> str:
     clients = [CrbcClient(base_url=url, connect_timeout_s=60) for _ in range(sessions)]
     await clients[0].connect()
-    await play(clients[0], 0, steps)
+    for index in range(sessions):
+        await play(clients[0], index, 1)  # every task has been played before
     before = memory(server)
     for index, client in enumerate(clients):
         await client.connect()
@@ -88,7 +89,7 @@ async def measure(env_id: str, url: str, server: int, sessions: int, steps: int)
     wall, own, theirs = time.perf_counter(), time.process_time(), cpu_seconds(server)
     done = sum(await asyncio.gather(*(play(client, index, steps) for index, client in enumerate(clients))))
     wall, own = time.perf_counter() - wall, time.process_time() - own
-    theirs, alone = cpu_seconds(server) - theirs, direct(env_id, 10 * steps)
+    theirs, alone = cpu_seconds(server) - theirs, direct(env_id, sessions, 10 * steps)
     for client in clients:
         await client.close()
     ms = 1000 / done

@@ -32,7 +32,7 @@ def main() -> None:
         assert work is not None
         optim, vision = configs[0].optim, "-vl-" in name
         alike = DRAWN, RANKS, optim.minibatch, optim.microbatch
-        padded, packs = (computed(config, work, vision, *alike) for config in configs)
+        padded, packs = (computed(config, work, vision, *alike)[0] for config in configs)
         print(f"| {name} | {as_they_come(configs[0], work):.2f} | {padded:.2f} | {packs:.2f} |")
 
 

@@ -81,10 +81,10 @@ def report(console: Console, number: int, size: int, seed: int) -> None:
     mixed = np.array([0 < group.success_rate < 1 for group in played for one in group.rollouts for _ in one.steps])
     table = Table("method", "credit, rms", "penalty in mixed groups", "in others", "charge of .3", box=SIMPLE_HEAD)
     for method in METHODS:
-        own = credits(played, method)
-        penalty, rms = own - credits(played, method, invalid_penalty=0.0), float(np.sqrt(np.square(own).mean()))
-        means = [penalty[refused & part].mean() for part in (mixed, ~mixed)]
-        shown = [f"{one:+.2f}, {one / rms:+.2f}" for one in means]
+        own = credits(played, method, invalid_penalty=0.0)
+        penalty, rms = credits(played, method) - own, float(np.sqrt(np.square(own).mean()))
+        parts = [penalty[refused & part] for part in (mixed, ~mixed)]
+        shown = [f"{one.mean():+.2f}, {one.mean() / rms:+.2f}" if len(one) else "-" for one in parts]
         table.add_row(method, f"{rms:.2f}", *shown, f"{-CHARGE / rms:+.2f}")
     console.print(table)
     won = sum(one.success for group in played for one in group.rollouts)

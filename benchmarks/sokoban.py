@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -28,7 +29,7 @@ from crbc_envs.core import Members, Outcome, ShowingMembers
 from crbc_envs.sokoban import batch as sokoban_batch
 from crbc_envs.sokoban.batch import SokobanBatch
 from crbc_envs.sokoban.gym_engine import arrays
-from crbc_envs.sokoban.panels import Level, SokobanPanel
+from crbc_envs.sokoban.panels import LEVELS, Level, SokobanPanel
 from crbc_envs.sokoban.published import paper_room
 from crbc_envs.sokoban.rules import MOVES, Room
 from crbc_envs.vector.members import LocalMembers, make_member, make_members
@@ -138,6 +139,27 @@ def engines(seconds: float) -> None:
     print_missing(missing, "envpool" in " ".join(speed) or "jumanji" in " ".join(speed))
 
 
+def single(seconds: float) -> None:
+    """Steps per CPU-second of one environment of the suite by its engine, with its texts, anchors and infos."""
+    kinds = [(engine, seen) for seen in ("rgb", "text") for engine in ("exact", "gym")]
+    speed = rates([Engine(f"{engine}, {seen}", 1, played(engine, seen)) for engine, seen in kinds], seconds)
+    table("Sokoban, one environment: steps per CPU-second", [(name, f"{rate:,.0f}") for name, rate in speed.items()])
+
+
+def played(engine: str, observation: str) -> Callable[[NDArray[np.int64]], object]:
+    """Steps of one environment, which begins the next of 64 tasks where an episode is over."""
+    env = make_member("CRBC-Sokoban-v0", {"engine": engine, "observation": observation})
+    tasks = cycle(range(64))
+    env.reset(seed=0, options={"task": next(tasks)})
+
+    def step(actions: NDArray[np.int64]) -> None:
+        _, _, terminated, truncated, _ = env.step(MOVES[int(actions[0])])
+        if terminated or truncated:
+            env.reset(seed=0, options={"task": next(tasks)})
+
+    return step
+
+
 def shown(rate: float, base: float | None) -> str:
     ratio = f"{rate / base:>10,.1f} times {BASE}" if base else ""
     return f"{rate:>12,.0f}{ratio}"
@@ -163,21 +185,38 @@ def print_missing(missing: Sequence[str], other_boards: bool = False) -> None:
 # ---- boards ---------------------------------------------------------------------------------------
 
 
-def milliseconds(draw: dict[str, Callable[[int], object]], seeds: Sequence[int]) -> dict[str, float]:
-    """The mean CPU time per board of each generator, in milliseconds."""
+def milliseconds(draw: dict[str, Callable[[int], object]], seeds: Sequence[int]) -> dict[str, list[float]]:
+    """The CPU time of each board of each generator, in milliseconds."""
     times: dict[str, list[float]] = {name: [] for name in draw}
     for seed in seeds:
         for name, board in draw.items():
             start = time.process_time()
             board(seed)
-            times[name].append(time.process_time() - start)
-    return {name: 1e3 * fmean(spent) for name, spent in times.items()}
+            times[name].append(1e3 * (time.process_time() - start))
+    return times
+
+
+UNSEEN = 50_000
+"""The first of the rooms that no other part of this benchmark draws: a process keeps those that it has drawn."""
+
+
+def levels(count: int) -> None:
+    """Print the cost of `count` new rooms of each level, after one room, with which a process reads its layouts."""
+    rows = []
+    for name, level in LEVELS.items():
+        panel = SokobanPanel("train", level)
+        panel[UNSEEN - 1]
+        spent = milliseconds({name: panel.__getitem__}, range(2 * UNSEEN - count, 2 * UNSEEN))[name]
+        rows.append((name, f"{fmean(spent):.2f} ms, 95th percentile {np.quantile(spent, 0.95):.2f} ms"))
+    table(f"Sokoban: CPU time of a new room, mean of {count:,}", rows)
 
 
 def rooms(seeds: Sequence[int], paper: Path | None = None) -> None:
     """Print the cost of a 6x6 board with one box. `paper` is the room_utils.py of verl-agent or RAGEN."""
+    panel = SokobanPanel("train", Level.of_size(*SIZE))
+    panel[UNSEEN - 1]  # reads the layouts
     draw: dict[str, Callable[[int], object]] = {
-        "the suite's panel": lambda seed: SokobanPanel("train", Level.of_size(*SIZE))[seed],
+        "the suite's panel": lambda seed: panel[UNSEEN + seed],
         "paper_room": paper_room,
     }
     pairs: dict[str, tuple[str, Callable[[int], peers.Board], Callable[[int], Room]]] = {}
@@ -187,7 +226,8 @@ def rooms(seeds: Sequence[int], paper: Path | None = None) -> None:
     else:
         variant = partial(peers.their_board, peers.room_utils(paper), search_depth=30)
         pairs["the paper family's own"] = ("paper_room", variant, paper_room)
-    spent = milliseconds({**draw, **{name: pair[1] for name, pair in pairs.items()}}, seeds)
+    each = milliseconds({**draw, **{name: pair[1] for name, pair in pairs.items()}}, seeds)
+    spent = {name: fmean(times) for name, times in each.items()}
     rows = [(name, f"{ms:.3f} ms") for name, ms in spent.items()]
     for name, (ours, their_room, our_room) in pairs.items():
         rows.append((f"{name} / {ours}", f"{spent[name] / spent[ours]:.1f} times"))
@@ -310,12 +350,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     every = not (given.engines or given.shapes or given.rooms or given.group)
     if given.engines or every:
         engines(given.seconds)
+        single(given.seconds)
     if given.shapes or every:
         from benchmarks.sokoban_groups import measure  # here, because it imports this module
 
         measure(given.seconds, SHAPES)
     if given.rooms or every:
         rooms(range(given.seeds), given.room_utils)
+        levels(given.seeds)
     if given.group:
         group(given.groups, 8)
 

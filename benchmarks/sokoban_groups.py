@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from statistics import median
 
 import numpy as np
@@ -23,6 +24,8 @@ from crbc_envs.vector.members import make_members
 
 UPDATES = 8
 """Different tasks of an engine, in turn."""
+UNSEEN = count(UPDATES)
+"""Updates of the player of rooms not seen before: a process keeps the rooms that it has drawn."""
 
 FRESH, ALONE = ", rooms not seen before", ", its members alone"
 
@@ -58,7 +61,7 @@ def updates(groups: int, size: int, observation: str, fresh: bool = False) -> Pl
 
     def play() -> int:
         nonlocal played
-        first = played * groups if fresh else played % UPDATES * groups
+        first = (next(UNSEEN) if fresh else played % UPDATES) * groups
         played += 1
         steps, turn = 0, played
         tasks = range(first, first + groups)

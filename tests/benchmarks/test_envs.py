@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import envs, sokoban_groups
+from benchmarks import envs, sokoban, sokoban_groups
 
 ORIGINAL = """
 import random
@@ -71,3 +71,15 @@ def test_what_webshop_costs_is_told_by_kind_of_action(capsys):
     printed = capsys.readouterr().out
     for row in ("memory with 128 sessions", "open a product", "search", "buy", "steps"):
         assert row in printed
+
+
+def test_levels_and_single_engines_are_measured_on_rooms_that_nothing_has_drawn(capsys):
+    sokoban.levels(2)
+    sokoban.single(0.01)
+    printed = capsys.readouterr().out
+    for name in ("6x6", "8x8-1box", "8x8-2box", "10x10-long", "exact, rgb", "gym, rgb", "exact, text", "gym, text"):
+        assert f"  {name} " in printed
+    first = next(sokoban_groups.UNSEEN)
+    play = sokoban_groups.updates(2, 2, "text", fresh=True)
+    play(), play()
+    assert next(sokoban_groups.UNSEEN) == first + 3, "each is of rooms of its own"
