@@ -31,9 +31,7 @@ MAX_STEPS = 100
 """The default of `max_steps` for an environment whose spec sets no limit."""
 TRIES = 200
 """How many seeds are tried for a task. One in three begins in the right split, unless there are few beginnings."""
-PAYLOADS = (
-    "return text, bytes, an array, a number or a tuple of these: a list as tuple(...), a set as tuple(sorted(...))"
-)
+PAYLOADS = "return text, bytes, an array, a number or a tuple of these: tuple(list), tuple(sorted(set))"
 WRITTEN_OUT = 1_000
 """The label of an array has all its numbers up to this many; beyond, its key."""
 
@@ -157,7 +155,10 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     def _start(self, seed: int) -> Start:
         """How a seed begins, found without touching the environment that is played."""
         if self._make is None and self._scout is None:
-            self._scout = deepcopy(self.env)
+            try:
+                self._scout = deepcopy(self.env)
+            except TypeError as error:
+                raise EnvError(f"{self.domain}: cannot be copied ({error}); pass a function of a seed") from error
         env = self._made(seed) if self._scout is None else self._scout
         observation, _ = env.reset(seed=seed)
         where = f"{self.domain}, seed {seed}"

@@ -115,6 +115,20 @@ def plain_reward(reward: Any, domain: str, step: int) -> float:
     raise EnvError(f"{domain}, step {step}: the reward is {brief(reward)}; return one finite number")
 
 
+def plain_score(score: Any, where: str) -> float:
+    """A score as a float. Raises `EnvError` for all that is no number from 0 to 1."""
+    if isinstance(score, int | float | np.number) and 0.0 <= score <= 1.0:
+        return float(score)
+    raise EnvError(f"{where}: the score is {brief(score)}; return a number from 0 to 1")
+
+
+def plain_actions(actions: Any, where: str) -> Sequence[str]:
+    """Admissible actions. Raises `EnvError` for one text, for what has no order, and for what is no text."""
+    if isinstance(actions, str) or not isinstance(actions, Sequence) or not all(isinstance(a, str) for a in actions):
+        raise EnvError(f"{where}: the admissible actions are {brief(actions)}; return a tuple of texts")
+    return actions
+
+
 def present(observation: Any, space: Space[Any], domain: str, step: int) -> Any:
     """The observation. Raises `EnvError` for None, unless the space has it."""
     if observation is None and observation not in space:
@@ -221,7 +235,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         return float(self._success())
 
     def _ended(self) -> bool:
-        """Whether the episode has ended. It equals the success unless an episode can also end in failure."""
+        """Whether the episode has ended, where it can also end in failure. A success ends it in any case."""
         return self._success()
 
     def _cut(self) -> bool:
@@ -327,11 +341,15 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         executed = self._executable(requested_action(action, self.replies))
         reward = plain_reward(self._execute(executed), self.domain, self._steps + 1)
         self._steps += 1
-        success, ended = self._success(), self._ended()
+        success = self._success()
+        if not isinstance(success, bool | np.bool_):
+            raise EnvError(f"{self._where}: the success is {brief(success)}; return True or False")
+        ended = bool(success or self._ended())
         truncated = not ended and (self._cut() or self._steps >= self.max_steps)
         self._over = ended or truncated
         info = self._info()
-        info.update(action=executed, valid=executed != INVALID, success=success, score=float(self._score()))
+        score = plain_score(self._score(), self._where)
+        info.update(action=executed, valid=executed != INVALID, success=success, score=score)
         seen = present(self._observation(), self.observation_space, self.domain, self._steps)
         return seen, reward, ended, truncated, info
 
@@ -356,7 +374,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         return {
             "anchor": anchor,
             "label": self._label(),
-            "admissible_actions": self._admissible(),
+            "admissible_actions": plain_actions(self._admissible(), self._where),
             "task": self._task.text,
             "task_id": self._task.id,
             "data": self.data,

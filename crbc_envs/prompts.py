@@ -11,6 +11,7 @@ import re
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Protocol
@@ -258,13 +259,16 @@ class Conversation:
     observation: Any
     info: dict[str, Any]
 
+    def __post_init__(self) -> None:
+        self.observation = deepcopy(self.observation)  # an environment may write the next one into the same array
+
     def prompt(self) -> Prompt:
         return self.window.ask(self.observation, self.info)
 
     def observe(self, observation: Any, info: dict[str, Any]) -> None:
         """What the environment answered. The observation before it becomes a record, with the executed action."""
         self.window.record(self.observation, info["action"])
-        self.observation, self.info = observation, info
+        self.observation, self.info = deepcopy(observation), info
 
 
 def is_frame(observation: Any) -> bool:

@@ -16,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from anchors import INVALID, anchor_key
 from crbc_envs import actions
+from crbc_envs.actions import normalise
 from crbc_envs.vector.contract import AFTER_STEP, AT_RESET, attribute, broken_rule, panel_of, replies_of
 from crbc_envs.vector.members import begin
 
@@ -215,6 +216,7 @@ def expect_contract(at: Location, result: StepResult, first: Fields | None) -> N
     actions = info["admissible_actions"]
     at.expect(not isinstance(actions, str), "info['admissible_actions'] is one text, not a sequence of them")
     at.expect(all(isinstance(action, str) for action in actions), "an admissible action is text")
+    at.expect(len({*map(normalise, actions)}) == len(actions), "two actions are one, apart from case and spacing")
     at.expect(result.over or len(actions) > 0, "no action is admissible, and the episode is not over")
     if first is None:
         return

@@ -16,7 +16,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from anchors import INVALID
 from anchors.key import OWN, anchor_name
 from crbc_envs.actions import Replies
-from crbc_envs.core import AnchorEnv, Expert, Rows, plain_reward, present
+from crbc_envs.core import AnchorEnv, Expert, Rows, plain_actions, plain_reward, plain_score, present
 from crbc_envs.errors import EnvError
 from crbc_envs.noise import seed_noise
 from crbc_envs.tasks import Task, TaskPanel
@@ -162,14 +162,14 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         seen = present(observation, self.observation_space, self.env_id, info["step"])
         gained = plain_reward(reward, self.env_id, info["step"])
         # A score may be 0 here and 0.5 there. In a column of infos the first one would make them all integers.
-        return seen, gained, terminated, truncated, {**info, "score": float(info["score"])}
+        return seen, gained, terminated, truncated, {**info, "score": plain_score(info["score"], self.env_id)}
 
     def _kept(self, info: dict[str, Any], keys: Keys, when: str) -> dict[str, Any]:
         """An info that keeps the contract, with a label."""
         fault = broken_rule(info, keys)
         if fault is not None:
             raise EnvError(f"{self.env_id}: {fault} {when}; {_WAY_OUT}")
-        self._admissible = info["admissible_actions"]
+        self._admissible = plain_actions(info["admissible_actions"], self.env_id)
         return {"label": info["anchor"], **info}
 
     def accepts(self, reply: str) -> bool:

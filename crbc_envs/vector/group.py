@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any, cast
 
 import gymnasium
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from anchors import GroupError, InternedRollouts, RolloutGroup, TransitionCounts
 from crbc_envs.core import Infos, Outcome, ShowingMembers
+from crbc_envs.errors import EnvError
 from crbc_envs.vector.contract import ForeignEnv
 from crbc_envs.vector.frames import FrameArrays
 from crbc_envs.vector.members import INDEPENDENT, dynamics_of, make_member, noise_seed, prove_alike, scatter
@@ -77,24 +79,25 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self.num_groups, self.group_size = num_groups, group_size
         self.num_envs = num_groups * group_size
         env = make_member(env_id, env_kwargs)  # tells the spaces and the panel
-        if isinstance(env, ForeignEnv):
-            env.check()
-        self.dynamics = dynamics_of(env, dynamics)
-        if self.dynamics == INDEPENDENT:
-            env.reset(seed=0, options={"task": 0})
-            env.seed_noise(0)  # refused at once where it would be in every reset
-        self.members = make_backend(backend, env_id, env_kwargs, num_groups, group_size, num_workers, timeout)
-        weakref.finalize(self, self.members.close).atexit = False  # Gymnasium 1.4 closes no environment that is dropped
-        self.metadata = {**env.metadata, **self.metadata}
-        self.domain, self.templates = env.domain, env.templates
-        self.stochastic, self.placeholder, self.replies = env.stochastic, env.placeholder, env.replies
-        self.panel, self.max_steps, self.anchor_name = env.panel, env.max_steps, env.anchor_name
-        self.render_mode = env.render_mode
-        self.single_observation_space = env.observation_space
-        self.single_action_space = env.action_space
-        self.observation_space = batch_space(env.observation_space, self.num_envs)
-        self.action_space = batch_space(env.action_space, self.num_envs)
-        env.close()
+        with closing(env):
+            if isinstance(env, ForeignEnv):
+                env.check()
+            self.dynamics = dynamics_of(env, dynamics)
+            if self.dynamics == INDEPENDENT:
+                env.reset(seed=0, options={"task": 0})
+                env.seed_noise(0)  # refused at once where it would be in every reset
+            self.members = make_backend(backend, env_id, env_kwargs, num_groups, group_size, num_workers, timeout)
+            # Gymnasium 1.4 closes no environment that is dropped.
+            weakref.finalize(self, self.members.close).atexit = False
+            self.metadata = {**env.metadata, **self.metadata}
+            self.domain, self.templates = env.domain, env.templates
+            self.stochastic, self.placeholder, self.replies = env.stochastic, env.placeholder, env.replies
+            self.panel, self.max_steps, self.anchor_name = env.panel, env.max_steps, env.anchor_name
+            self.render_mode = env.render_mode
+            self.single_observation_space = env.observation_space
+            self.single_action_space = env.action_space
+            self.observation_space = batch_space(env.observation_space, self.num_envs)
+            self.action_space = batch_space(env.action_space, self.num_envs)
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
         self._everyone = list(range(self.num_envs))
         self._observations: Any = [None] * self.num_envs
@@ -279,7 +282,10 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             return self._observations.copy()
         space = self.single_observation_space
         out: Any = create_empty_array(space, self.num_envs)
-        return concatenate(space, self._observations, out)
+        try:
+            return concatenate(space, self._observations, out)
+        except TypeError as error:
+            raise EnvError(f"{self.domain}: an observation is none of its space {space}: {error}") from error
 
     def _scattered_infos(self, members: Sequence[int], infos: Infos) -> Infos:
         return infos if len(members) == self.num_envs else scatter([(members, infos)], self.num_envs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import repeat, takewhile
 from operator import is_
@@ -90,8 +91,9 @@ class LocalMembers:
         return tuple(env.render() for env in self.envs)
 
     def close(self) -> None:
-        for env in self.envs:
-            env.close()
+        with ExitStack() as each:  # one that raises leaves none open
+            for env in self.envs:
+                each.callback(env.close)
 
 
 def make_member(env: str | EnvSpec, env_kwargs: dict[str, Any]) -> AnchorEnv[Any, Any] | ForeignEnv:
@@ -111,7 +113,14 @@ def make_members(env: str | EnvSpec, env_kwargs: dict[str, Any], num_envs: int) 
     batch = first.batch(num_envs)
     if batch is not None:
         return batch
-    return LocalMembers([first, *(make_member(env, env_kwargs) for _ in range(num_envs - 1))])
+    with ExitStack() as made:  # closes them where one cannot be made
+        made.callback(first.close)
+        envs = [first]
+        for _ in range(num_envs - 1):
+            envs.append(make_member(env, env_kwargs))
+            made.callback(envs[-1].close)
+        made.pop_all()
+    return LocalMembers(envs)
 
 
 def name_of(env: str | EnvSpec) -> str:
@@ -275,7 +284,7 @@ def _merge_observations(parts: list[tuple[Sequence[int], Outcome]], k: int) -> A
 def pack(infos: Sequence[dict[str, Any]]) -> Infos:
     """Pack the infos of k environments as Gymnasium's `VectorEnv` does: a column and a mask per name."""
     packed: Infos = {}
-    for name in dict.fromkeys(name for info in infos for name in info):
+    for name in dict.fromkeys(name for info in infos for name in info if not name.startswith("_")):
         mask = np.array([name in info for info in infos], dtype=np.bool_)
         values = [info[name] for info in infos if name in info]
         packed[name], packed[f"_{name}"] = _column(values, mask), mask
@@ -335,9 +344,11 @@ def _column(values: list[Any], mask: NDArray[np.bool_]) -> Any:
     first, k = values[0], len(mask)
     if len(set(map(type, values))) > 1:
         return _object_column(values, mask)  # 1 beside 0.5: a column of either type would change the other
-    if isinstance(first, dict):
+    if isinstance(first, dict) and all(isinstance(key, str) for value in values for key in value):
         filled = iter(values)
         return pack([next(filled) if present else {} for present in mask])
+    if type(first) is int and not all(-(2**63) <= value < 2**63 for value in values):
+        return _object_column(values, mask)
     if type(first) in (int, float, bool) or isinstance(first, np.number):
         column = np.zeros(k, dtype=type(first))
     elif isinstance(first, np.ndarray) and all((v.dtype, v.shape) == (first.dtype, first.shape) for v in values):

@@ -35,9 +35,9 @@ def init(name: str, folder: Path) -> Path:
     Raises `ConfigError` for a name that no package can have, and where the folder exists; `DataError` where it is a
     link.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,49}", name) or keyword.iskeyword(name):
+    if not re.fullmatch(r"[a-z]([a-z0-9_]{0,48}[a-z0-9])?", name) or keyword.iskeyword(name):
         raise ConfigError(f"{name!r} is no package name: use up to 50 lower-case letters, digits and _, as in my_env")
-    ours = ("anchors", "crbc_envs", "crbc_rl", "crbc_lab", "tests")
+    ours = ("anchors", "crbc_envs", "crbc_rl", "crbc_lab", "configs", "tests")
     if name in sys.stdlib_module_names or name in ours or PathFinder.find_spec(name, site.getsitepackages()):
         raise ConfigError(f"{name!r} is the name of another module: choose another")
     env_id = "".join(part.capitalize() for part in name.split("_")) + "-v0"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import gymnasium
 import numpy as np
 import pytest
 import toy_env
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 
 from crbc_envs import AnchorWrapper, ChatEpisode, GroupVectorEnv
 from crbc_envs.errors import EnvError
 from crbc_envs.prompts import instructed
 from crbc_envs.spaces import UnicodeText
+from crbc_envs.vector.members import member_info
 
 
 class Counter(gymnasium.Env):
@@ -55,20 +57,44 @@ class Corridor(toy_env.CorridorEnv):
     def _observation(self):
         return self.value if self.hook == "observation" and self._steps else super()._observation()
 
+    def _admissible(self):
+        return self.value if self.hook == "admissible" else super()._admissible()
+
+    def _success(self):
+        return self.value if self.hook in ("success", "ended") and self._steps else super()._success()
+
+    def _score(self):
+        return self.value if self.hook == "score" else super()._score()
+
+    def _ended(self):
+        return False if self.hook == "ended" else super()._ended()
+
 
 class Foreign(gymnasium.Wrapper):
     """No AnchorEnv: what the corridor returns is checked at the door of the group."""
 
-    def __init__(self, reward=0.0, lost=False):
+    def __init__(self, reward=0.0, lost=False, more=None):
         super().__init__(toy_env.CorridorEnv())
-        self.reward, self.lost = reward, lost
+        self.reward, self.lost, self.more = reward, lost, more or {}
 
     def step(self, action):
         observation, _, *flags, info = self.env.step(action)
-        return (None if self.lost else observation, self.reward, *flags, info)
+        return (None if self.lost else observation, self.reward, *flags, {**info, **self.more})
 
 
-for name, kind in (("Counter-v0", wrapped), ("Odd-v0", Corridor), ("Foreign-v0", Foreign)):
+class Reused(toy_env.CorridorEnv):
+    """Writes every observation into the same array."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space, self.seen = Box(0, 255, (1,), np.uint8), np.zeros(1, np.uint8)
+
+    def _observation(self):
+        self.seen[0] = self._steps
+        return self.seen
+
+
+for name, kind in (("Counter-v0", wrapped), ("Odd-v0", Corridor), ("Foreign-v0", Foreign), ("Reused-v0", Reused)):
     gymnasium.register(name, entry_point=kind)
 
 
@@ -146,3 +172,58 @@ def test_phi_and_what_is_admissible_are_asked_once_a_step():
         asked.clear()
         info = env.step("0")[4]
         assert asked == [step, "a"] and info["label"] == f"({step}, 1)"
+
+
+@pytest.mark.parametrize("value", ["left", None, {"left"}, ("left", 1)], ids=repr)
+def test_admissible_actions_are_texts_in_an_order(value):
+    """One text would be read as its letters."""
+    refused("Odd-v0", "the admissible actions are", "left", hook="admissible", value=value)
+    if value is not None:
+        said = "info['admissible_actions'] is of type set" if value == {"left"} else "the admissible actions are"
+        refused("Foreign-v0", said, "left", more={"admissible_actions": value})
+
+
+@pytest.mark.parametrize("value", [float("nan"), 17.0, -0.1, "1", None], ids=repr)
+def test_a_score_lies_between_0_and_1(value):
+    refused("Odd-v0", "corridor, step 1: the score is", "right", hook="score", value=value)
+    if isinstance(value, float):
+        refused("Foreign-v0", "Foreign-v0: the score is", "right", more={"score": value})
+
+
+def test_a_success_is_true_or_false_and_ends_the_episode():
+    refused("Odd-v0", "corridor, step 1: the success is None (NoneType); return True", "right", hook="success")
+    envs = GroupVectorEnv("Odd-v0", 1, 2, hook="ended", value=True)
+    envs.reset(seed=0)
+    envs.step(["right"] * 2)
+    assert not envs.active.any() and envs.groups()[0].success_rate == 1.0
+
+
+def test_what_an_environment_has_seen_stays_though_it_writes_on_in_its_array():
+    episode = ChatEpisode(Reused(), "text")
+    episode.begin(task=0)
+    episode.reply("right")
+    asked = str(episode.reply("right"))
+    assert all(f"[{step}]" in asked for step in (0, 1, 2))
+
+
+def test_infos_of_any_kind_leave_a_group_whole():
+    envs = GroupVectorEnv("Foreign-v0", 1, 2, more={"id": 2**70, "stats": {1: 2}, "_anchor": "hidden"})
+    envs.reset(seed=0)
+    infos = envs.step(["right"] * 2)[-1]
+    assert infos["id"].tolist() == [2**70] * 2 and infos["stats"].tolist() == [{1: 2}] * 2
+    assert infos["_anchor"].tolist() == [True, True]
+    assert member_info(infos, 1)["stats"] == {1: 2}
+
+
+def test_an_array_of_another_type_is_refused_with_its_space():
+    env = Reused()
+    env.seen = np.zeros(1, np.int64)
+    gymnasium.register("Typed-v0", entry_point=lambda: env)
+    refused("Typed-v0", "corridor: an observation is none of its space Box(0, 255, (1,), uint8)", "right")
+
+
+def test_an_environment_that_cannot_be_copied_is_refused_with_the_ways_out():
+    env = AnchorWrapper(Counter(0.0, True), lambda env, seen: seen, success=lambda *_: False, tasks=1)
+    env.unwrapped.env.lock = threading.Lock()
+    with pytest.raises(EnvError, match="Counter: cannot be copied .*lock.*; pass a function of a seed"):
+        env.reset(seed=0)

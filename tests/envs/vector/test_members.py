@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
@@ -12,7 +13,7 @@ from toy_env import CorridorEnv
 from anchors import FAILURE, INVALID, SUCCESS, InternedRollouts, TransitionCounts
 from crbc_envs import GroupVectorEnv
 from crbc_envs.core import Outcome
-from crbc_envs.vector.members import member_info, pack, scatter
+from crbc_envs.vector.members import make_members, member_info, pack, scatter
 from crbc_envs.vector.recorder import FIRST_WIDTH, Numbers, Recorder
 
 
@@ -221,3 +222,44 @@ def test_names_are_numbered_in_order_of_first_appearance():
 def test_no_other_grammar_is_known():
     with pytest.raises(ValueError, match="replies must be one of tags, thought; got 'loose'"):
         CorridorEnv(replies="loose")
+
+
+class Opened(CorridorEnv):
+    """Counts those that are open; the sixth cannot be made, and the second cannot be closed."""
+
+    made, open = 0, 0
+
+    def __init__(self, broken=False):
+        Opened.made += 1
+        if broken and Opened.made == 6:
+            raise OSError("no more")
+        super().__init__()
+        self.number, self.ours = Opened.made, True
+        Opened.open += 1
+
+    def close(self):
+        Opened.open -= self.ours
+        self.ours = False
+        if self.number == 2:
+            raise OSError("closed already")
+
+
+gymnasium.register("Opened-v0", entry_point=Opened)
+
+
+@pytest.mark.parametrize("options", [{"broken": True}, {"backend": "bogus"}])
+def test_a_group_that_cannot_be_made_leaves_no_environment_open(options, monkeypatch):
+    monkeypatch.setattr(Opened, "made", 2)
+    monkeypatch.setattr(Opened, "open", 0)
+    with pytest.raises((OSError, ValueError)):
+        GroupVectorEnv("Opened-v0", 1, 8, **options)
+    assert Opened.open == 0 and Opened.made > 2
+
+
+def test_a_member_that_cannot_be_closed_leaves_no_other_open(monkeypatch):
+    monkeypatch.setattr(Opened, "made", 0)
+    monkeypatch.setattr(Opened, "open", 0)
+    envs = make_members("Opened-v0", {}, 4)
+    with pytest.raises(OSError, match="closed already"):
+        envs.close()
+    assert Opened.open == 0

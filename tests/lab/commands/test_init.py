@@ -53,7 +53,9 @@ def test_its_configs_fit_each_other_and_name_its_module(package):
     assert yaml.safe_load((package / "configs/train.yaml").read_text())["name"] == "init_probe"
 
 
-@pytest.mark.parametrize("name", ["Demo", "my-env", "1st", "class", "json", "crbc_envs", "../up", "", "a b"])
+@pytest.mark.parametrize(
+    "name", ["Demo", "my-env", "1st", "class", "json", "crbc_envs", "../up", "", "a b", "my_env_", "configs"]
+)
 def test_a_name_that_no_package_can_have_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="name"):
         init(name, tmp_path / "new")
