@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from anchors import INVALID, anchor_key
 from anchors.key import OWN, AnchorKind
 from crbc_envs.actions import Replies, normalise, requested_action
-from crbc_envs.core import AnchorEnv, brief, plain_reward, present
+from crbc_envs.core import AnchorEnv, brief, plain_actions, plain_reward, present
 from crbc_envs.errors import EnvError
 from crbc_envs.noise import expect_np_random, seed_noise
 from crbc_envs.prompts import is_frame
@@ -243,14 +243,13 @@ class AnchorWrapper(AnchorEnv[Any, int]):
         """What is admissible now, as the environment says."""
         of, at_the_end = self._admissible_of, () if self._terminated or self._truncated else None
         given = self._told.get(of, at_the_end) if isinstance(of, str) else of and of(self.env)
-        if given is None or isinstance(given, str):
-            raise EnvError(f"{self._where}: the admissible actions are {brief(given)}; return a list of texts")
+        given = plain_actions(given, self.domain, self._steps)
         if self._speaks:
             return tuple(named_actions(tuple(dict.fromkeys(given)), self.env.action_space))
         unknown = [action for action in given if action not in self._actions]
         if unknown:
             raise ValueError(f"admissible gave {unknown[0]!r}, which is none of the actions {', '.join(self._actions)}")
-        return tuple(given)
+        return given
 
     def _success(self) -> bool:
         return self._won

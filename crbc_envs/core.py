@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, KeysView, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import isfinite, prod
@@ -115,18 +115,21 @@ def plain_reward(reward: Any, domain: str, step: int) -> float:
     raise EnvError(f"{domain}, step {step}: the reward is {brief(reward)}; return one finite number")
 
 
-def plain_score(score: Any, where: str) -> float:
-    """A score as a float. Raises `EnvError` for all that is no number from 0 to 1."""
-    if isinstance(score, int | float | np.number) and 0.0 <= score <= 1.0:
-        return float(score)
-    raise EnvError(f"{where}: the score is {brief(score)}; return a number from 0 to 1")
+def plain_score(score: Any, domain: str, step: int) -> float:
+    """A score as a float. Raises `EnvError` for all that is no number from 0 to 1, but for what rounding adds."""
+    if isinstance(score, np.ndarray | np.generic) and score.size == 1:
+        score = score.item()
+    if isinstance(score, int | float) and -1e-9 <= score <= 1.0 + 1e-9:
+        return min(max(float(score), 0.0), 1.0)
+    raise EnvError(f"{domain}, step {step}: the score is {brief(score)}; return a number from 0 to 1")
 
 
-def plain_actions(actions: Any, where: str) -> Sequence[str]:
+def plain_actions(actions: Any, domain: str, step: int) -> tuple[str, ...]:
     """Admissible actions. Raises `EnvError` for one text, for what has no order, and for what is no text."""
-    if isinstance(actions, str) or not isinstance(actions, Sequence) or not all(isinstance(a, str) for a in actions):
-        raise EnvError(f"{where}: the admissible actions are {brief(actions)}; return a tuple of texts")
-    return actions
+    ordered = (isinstance(actions, Collection) and not isinstance(actions, Set)) or isinstance(actions, KeysView)
+    if isinstance(actions, str) or not ordered or not all(issubclass(kind, str) for kind in {*map(type, actions)}):
+        raise EnvError(f"{domain}, step {step}: the admissible actions are {brief(actions)}; return a list of texts")
+    return tuple(actions)
 
 
 def present(observation: Any, space: Space[Any], domain: str, step: int) -> Any:
@@ -342,14 +345,14 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         reward = plain_reward(self._execute(executed), self.domain, self._steps + 1)
         self._steps += 1
         success = self._success()
-        if not isinstance(success, bool | np.bool_):
+        if not isinstance(success, int | np.bool_):
             raise EnvError(f"{self._where}: the success is {brief(success)}; return True or False")
         ended = bool(success or self._ended())
         truncated = not ended and (self._cut() or self._steps >= self.max_steps)
         self._over = ended or truncated
         info = self._info()
-        score = plain_score(self._score(), self._where)
-        info.update(action=executed, valid=executed != INVALID, success=success, score=score)
+        score = plain_score(self._score(), self.domain, self._steps)
+        info.update(action=executed, valid=executed != INVALID, success=bool(success), score=score)
         seen = present(self._observation(), self.observation_space, self.domain, self._steps)
         return seen, reward, ended, truncated, info
 
@@ -374,7 +377,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         return {
             "anchor": anchor,
             "label": self._label(),
-            "admissible_actions": plain_actions(self._admissible(), self._where),
+            "admissible_actions": plain_actions(self._admissible(), self.domain, self._steps),
             "task": self._task.text,
             "task_id": self._task.id,
             "data": self.data,

@@ -260,7 +260,7 @@ class Conversation:
     info: dict[str, Any]
 
     def __post_init__(self) -> None:
-        self.observation = deepcopy(self.observation)  # an environment may write the next one into the same array
+        self.observation = _kept(self.observation)
 
     def prompt(self) -> Prompt:
         return self.window.ask(self.observation, self.info)
@@ -268,7 +268,12 @@ class Conversation:
     def observe(self, observation: Any, info: dict[str, Any]) -> None:
         """What the environment answered. The observation before it becomes a record, with the executed action."""
         self.window.record(self.observation, info["action"])
-        self.observation, self.info = deepcopy(observation), info
+        self.observation, self.info = _kept(observation), info
+
+
+def _kept(observation: Any) -> Any:
+    """The observation, copied where an environment may write the next one into it."""
+    return deepcopy(observation) if isinstance(observation, np.ndarray | dict | list | tuple) else observation
 
 
 def is_frame(observation: Any) -> bool:

@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM: the first saves and ends a run, the second ends it at once. What it has started ends with it."""
+"""Ctrl-C and SIGTERM: the first saves and ends a run, the second ends it at once, under torchrun after ten seconds.
+What it has started ends with it."""
 
 from __future__ import annotations
 

@@ -160,16 +160,23 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         info = self._kept(info, AFTER_STEP, "after a step")
         truncated = bool(truncated) and not terminated  # a TimeLimit also cuts an episode that has just succeeded
         seen = present(observation, self.observation_space, self.env_id, info["step"])
-        gained = plain_reward(reward, self.env_id, info["step"])
+        place = (self.env_id, info["step"])
+        gained, score = plain_reward(reward, *place), plain_score(info["score"], *place)
         # A score may be 0 here and 0.5 there. In a column of infos the first one would make them all integers.
-        return seen, gained, terminated, truncated, {**info, "score": plain_score(info["score"], self.env_id)}
+        return (
+            seen,
+            gained,
+            terminated,
+            truncated,
+            {**info, "score": score},
+        )
 
     def _kept(self, info: dict[str, Any], keys: Keys, when: str) -> dict[str, Any]:
         """An info that keeps the contract, with a label."""
         fault = broken_rule(info, keys)
         if fault is not None:
             raise EnvError(f"{self.env_id}: {fault} {when}; {_WAY_OUT}")
-        self._admissible = plain_actions(info["admissible_actions"], self.env_id)
+        self._admissible = plain_actions(info["admissible_actions"], self.env_id, info["step"])
         return {"label": info["anchor"], **info}
 
     def accepts(self, reply: str) -> bool:

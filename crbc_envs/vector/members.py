@@ -284,7 +284,8 @@ def _merge_observations(parts: list[tuple[Sequence[int], Outcome]], k: int) -> A
 def pack(infos: Sequence[dict[str, Any]]) -> Infos:
     """Pack the infos of k environments as Gymnasium's `VectorEnv` does: a column and a mask per name."""
     packed: Infos = {}
-    for name in dict.fromkeys(name for info in infos for name in info if not name.startswith("_")):
+    names = dict.fromkeys(name for info in infos for name in info)
+    for name in [name for name in names if name[:1] != "_" or name[1:] not in names]:
         mask = np.array([name in info for info in infos], dtype=np.bool_)
         values = [info[name] for info in infos if name in info]
         packed[name], packed[f"_{name}"] = _column(values, mask), mask
@@ -344,7 +345,7 @@ def _column(values: list[Any], mask: NDArray[np.bool_]) -> Any:
     first, k = values[0], len(mask)
     if len(set(map(type, values))) > 1:
         return _object_column(values, mask)  # 1 beside 0.5: a column of either type would change the other
-    if isinstance(first, dict) and all(isinstance(key, str) for value in values for key in value):
+    if isinstance(first, dict) and all(isinstance(key, str) and key[:1] != "_" for value in values for key in value):
         filled = iter(values)
         return pack([next(filled) if present else {} for present in mask])
     if type(first) is int and not all(-(2**63) <= value < 2**63 for value in values):

@@ -183,11 +183,37 @@ def test_admissible_actions_are_texts_in_an_order(value):
         refused("Foreign-v0", said, "left", more={"admissible_actions": value})
 
 
+@pytest.mark.parametrize("value", [{"left": 1}.keys(), ["left"], np.array(["left"])], ids=repr)
+def test_any_texts_in_an_order_are_admissible_and_kept_as_they_were(value):
+    env = Corridor("admissible", value)
+    assert env.reset(options={"task": 3})[1]["admissible_actions"] == ("left",)
+
+
+def test_actions_without_an_order_are_refused_of_a_wrapped_environment():
+    """Their order would be that of their hashes, another in each process."""
+    message = "Counter, step 1: the admissible actions are {'0'} (set); return a list of texts"
+    refused("Counter-v0", message, admissible=lambda env: {"0"} if env.count else ["0"])
+
+
+def test_a_score_of_nine_ninths_is_one():
+    env = Corridor("score", sum([1 / 9] * 9))
+    env.reset(options={"task": 3})
+    assert env.step("left")[4]["score"] == 1.0 < sum([1 / 9] * 9)
+
+
+@pytest.mark.parametrize("won", [1, np.True_, True], ids=repr)
+def test_a_success_of_any_kind_of_truth_is_told_as_a_bool(won):
+    env = Corridor("ended", won)
+    env.reset(options={"task": 3})
+    *_, terminated, _, info = env.step("left")
+    assert terminated is info["success"] is True
+
+
 @pytest.mark.parametrize("value", [float("nan"), 17.0, -0.1, "1", None], ids=repr)
 def test_a_score_lies_between_0_and_1(value):
     refused("Odd-v0", "corridor, step 1: the score is", "right", hook="score", value=value)
     if isinstance(value, float):
-        refused("Foreign-v0", "Foreign-v0: the score is", "right", more={"score": value})
+        refused("Foreign-v0", "Foreign-v0, step 1: the score is", "right", more={"score": value})
 
 
 def test_a_success_is_true_or_false_and_ends_the_episode():
@@ -207,11 +233,13 @@ def test_what_an_environment_has_seen_stays_though_it_writes_on_in_its_array():
 
 
 def test_infos_of_any_kind_leave_a_group_whole():
-    envs = GroupVectorEnv("Foreign-v0", 1, 2, more={"id": 2**70, "stats": {1: 2}, "_anchor": "hidden"})
+    more = {"id": 2**70, "stats": {1: 2}, "nested": {"_x": 1}, "_anchor": "hidden", "_own": 5}
+    envs = GroupVectorEnv("Foreign-v0", 1, 2, more=more)
     envs.reset(seed=0)
     infos = envs.step(["right"] * 2)[-1]
     assert infos["id"].tolist() == [2**70] * 2 and infos["stats"].tolist() == [{1: 2}] * 2
-    assert infos["_anchor"].tolist() == [True, True]
+    assert infos["_anchor"].tolist() == [True, True] and infos["_own"].tolist() == [5, 5]
+    assert infos["nested"].tolist() == [{"_x": 1}] * 2
     assert member_info(infos, 1)["stats"] == {1: 2}
 
 

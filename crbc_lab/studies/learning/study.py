@@ -119,7 +119,9 @@ def named(text: str) -> Estimator:
     if method in BOUNDS:
         return Estimator(text, method)
     try:
-        credit.advantages(SMALLEST, found(method), **given)  # each checks its own options
+        credit.estimator_of(found(method)).check(given)
+        if ":" not in method:
+            credit.advantages(SMALLEST, method, **given)  # each checks the values of its own options
     except (credit.CreditError, TypeError) as error:
         raise ConfigError(f"--method {text}: {error}") from error
     return Estimator(text, method, given)

@@ -537,6 +537,15 @@ def test_an_estimator_has_options_or_is_of_a_module(tmp_path: Path, monkeypatch:
         study.run(replace(grid, estimators=(study.named("flat:one"),)), tmp_path / "out", jobs=2)
 
 
+def test_an_own_estimator_may_need_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loo.py").write_text(
+        "def others(process):\n    return process.steps()[0].length / (process.num_rollouts - 1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CRBC_ALLOW_IMPORT", "1")
+    assert study.named("loo:others").method == "loo:others"
+
+
 def test_networks_begin_as_they_were_taught_and_differ_by_seed() -> None:
     runs = agents("board-weak", 0, 1)
     assert isinstance(runs, Networks)
