@@ -117,6 +117,8 @@ def plain_reward(reward: Any, domain: str, step: int) -> float:
 
 def plain_score(score: Any, domain: str, step: int) -> float:
     """A score as a float. Raises `EnvError` for all that is no number from 0 to 1, but for what rounding adds."""
+    if type(score) is float and 0.0 <= score <= 1.0:
+        return score  # most are
     if isinstance(score, np.ndarray | np.generic) and score.size == 1:
         score = score.item()
     if isinstance(score, int | float) and -1e-9 <= score <= 1.0 + 1e-9:
@@ -126,6 +128,8 @@ def plain_score(score: Any, domain: str, step: int) -> float:
 
 def plain_actions(actions: Any, domain: str, step: int) -> tuple[str, ...]:
     """Admissible actions. Raises `EnvError` for one text, for what has no order, and for what is no text."""
+    if type(actions) is tuple and {*map(type, actions)} <= {str}:
+        return actions  # most are
     ordered = (isinstance(actions, Collection) and not isinstance(actions, Set)) or isinstance(actions, KeysView)
     if isinstance(actions, str) or not ordered or not all(issubclass(kind, str) for kind in {*map(type, actions)}):
         raise EnvError(f"{domain}, step {step}: the admissible actions are {brief(actions)}; return a list of texts")
@@ -345,7 +349,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         reward = plain_reward(self._execute(executed), self.domain, self._steps + 1)
         self._steps += 1
         success = self._success()
-        if not isinstance(success, int | np.bool_):
+        if not isinstance(success, (int, np.bool_)):
             raise EnvError(f"{self._where}: the success is {brief(success)}; return True or False")
         ended = bool(success or self._ended())
         truncated = not ended and (self._cut() or self._steps >= self.max_steps)
