@@ -163,13 +163,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         place = (self.env_id, info["step"])
         gained, score = plain_reward(reward, *place), plain_score(info["score"], *place)
         # A score may be 0 here and 0.5 there. In a column of infos the first one would make them all integers.
-        return (
-            seen,
-            gained,
-            terminated,
-            truncated,
-            {**info, "score": score},
-        )
+        return seen, gained, terminated, truncated, {**info, "score": score}
 
     def _kept(self, info: dict[str, Any], keys: Keys, when: str) -> dict[str, Any]:
         """An info that keeps the contract, with a label."""
