@@ -113,14 +113,12 @@ def make_members(env: str | EnvSpec, env_kwargs: dict[str, Any], num_envs: int) 
     batch = first.batch(num_envs)
     if batch is not None:
         return batch
-    with ExitStack() as made:  # closes them where one cannot be made
-        made.callback(first.close)
-        envs = [first]
-        for _ in range(num_envs - 1):
-            envs.append(make_member(env, env_kwargs))
-            made.callback(envs[-1].close)
-        made.pop_all()
-    return LocalMembers(envs)
+    members = LocalMembers([first])
+    with ExitStack() as failed:
+        failed.callback(members.close)
+        members.envs += (make_member(env, env_kwargs) for _ in range(num_envs - 1))
+        failed.pop_all()
+    return members
 
 
 def name_of(env: str | EnvSpec) -> str:
