@@ -19,6 +19,7 @@ from crbc_lab.plan.hardware import RESERVE
 from crbc_rl.config import CRITIC, KEEP, TrainConfig
 from crbc_rl.policies.engines import engine_of
 from crbc_rl.policies.transformers import LOGITS_PER_CHUNK
+from crbc_rl.rollout.evaluate import BATCH
 from crbc_rl.runs.transcripts import MOST_BYTES
 
 GIB = 2**30
@@ -194,17 +195,14 @@ def _replies(config: TrainConfig, model: Architecture, share: int) -> int:
 
 
 def _own_generation(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
-    """The memory of transformers' generation, with all live rollouts of a rank at once."""
-    rows, length = ceil(config.rollout.num_groups / gpus) * config.rollout.group_size, _length(config)
+    """The memory of transformers' generation, with all live rollouts of a rank at once, or those of an evaluation."""
+    groups, episodes = config.rollout.num_groups, max(config.eval.episodes, config.eval.test_episodes)
+    rows = max(ceil(groups / gpus) * config.rollout.group_size, min(BATCH, ceil(episodes / gpus)))
+    length = _length(config)
     cache = rows * length * model.kv_bytes * _bytes(config) // 2
-    prefixes = cache + int(config.generator.prefix_cache * 2**30)  # what is kept, and a call's own prompts
-    prefill = 3 * _bytes(config) * rows * length * model.intermediate
-    return {
-        "key-value cache": cache,
-        "prefixes": prefixes,
-        "prefill": prefill,
-        "logits": LOGIT * rows * model.vocabulary,
-    }
+    prefixes = max(cache, int(config.generator.prefix_cache * 2**30))  # a call's own prompts are all kept
+    prefill, logits = 3 * _bytes(config) * rows * length * model.intermediate, LOGIT * rows * model.vocabulary
+    return {"key-value cache": cache, "prefixes": prefixes, "prefill": prefill, "logits": logits}
 
 
 # ---- disk -----------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class Counts:
 class Prefixes:
     """Each node is a token after a prefix; its number is the place of its keys and values in `keys` and `values`.
 
-    Beyond `most_bytes` the nodes used longest ago are dropped after a call. During one, all of its prompts are kept.
+    Beyond `most_bytes` the nodes used longest ago are dropped. During a call all of its prompts are kept.
     A call touches every node on the way to another, so a node is never dropped before those behind it.
     """
 
@@ -112,11 +112,11 @@ class Prefixes:
                 layer.keys, layer.values = (part.transpose(1, 2) for part in parts)
         return cache, mask
 
-    def trim(self) -> None:
-        """Drop what was used longest ago beyond `most_bytes`."""
-        over = len(self) - self._most_nodes()
+    def trim(self, new: int = 0) -> None:
+        """Drop what was used longest ago beyond `most_bytes`: to have room for `new` nodes, nothing of this call."""
+        over = len(self) + new - self._most_nodes()
         if over > 0:
-            used = np.flatnonzero(self._used)
+            used = np.flatnonzero((self._used > 0) & (self._used < self._call + (new == 0)))
             for node in used[np.lexsort((-self._depth[used], self._used[used]))][:over].tolist():
                 del self._next[self._edge[node]]
                 self._used[node] = 0
@@ -149,8 +149,10 @@ class Prefixes:
             mask = torch.cat([left, torch.ones_like(ids) if new is None else new], dim=1)
             positions = positions_of(mask)[:, past:]
         logits = forward(ids, mask, positions, cache)
-        self.counts.read += sum(map(len, rest))
-        self.counts.padding += ids.numel() - sum(map(len, rest))
+        new_tokens = sum(map(len, rest))
+        self.counts.read += new_tokens
+        self.counts.padding += ids.numel() - new_tokens
+        self.trim(new_tokens)
         kept: list[tuple[int, int, int]] = []
         for place, (row, some) in enumerate(zip(rows, rest, strict=True)):
             paths[row], nodes = self._nodes(paths[row], some)

@@ -30,6 +30,7 @@ TOY = Architecture(
 
 SIZES = ["rollout.num_groups=6", "rollout.group_size=3", "rollout.max_prompt_tokens=10", "rollout.max_new_tokens=6"]
 SIZES += ["optim.minibatch=24", "optim.microbatch=2", "optim.score_microbatch=2", "generator.memory=0.5"]
+SIZES += ["eval.episodes=8", "eval.test_episodes=20"]
 
 
 def config_of(*overrides: str) -> TrainConfig:
@@ -143,13 +144,23 @@ def test_generation_by_transformers_by_hand() -> None:
     """Of 6 groups a rank has 2 at most, 6 rollouts of 16 tokens; the copy that samples is whole."""
     own = {
         "key-value cache": 6 * 16 * 64,
-        "prefixes": GIB + 6 * 16 * 64,
+        "prefixes": GIB,
         "prefill": 3 * 2 * 6 * 16 * 24,
         "logits": 20 * 6 * 100,
     }
     assert parts_of("generating", "generator.engine=transformers") == HELD | own | {"copy that samples": 24_000}
     alone = parts_of("generating", "generator.engine=transformers", "policy.precision=float32", gpus=1)
-    assert "copy that samples" not in alone and alone["key-value cache"] == 18 * 16 * 64 * 2
+    assert "copy that samples" not in alone and alone["key-value cache"] == 20 * 16 * 64 * 2  # of the evaluation
+
+
+@pytest.mark.parametrize(("episodes", "rows"), [(20, 6), (25, 7), (512, 128), (4_096, 128)])
+def test_an_evaluation_plays_as_many_at_a_time_as_it_does(episodes: int, rows: int) -> None:
+    """Its tasks are divided among four ranks, and each plays 128 at most at a time. All of a call's prompts are kept,
+    also beyond `generator.prefix_cache`."""
+    own = ("generator.engine=transformers", "generator.prefix_cache=0")
+    for name in ("eval.episodes", "eval.test_episodes"):
+        parts = parts_of("generating", *own, f"{name}={episodes}")
+        assert parts["key-value cache"] == parts["prefixes"] == rows * 16 * 64
 
 
 def test_the_peak_is_the_largest_phase() -> None:

@@ -95,6 +95,21 @@ def test_beyond_the_bound_the_longest_unused_go_and_replies_stay(policy: Transfo
         assert len(known(policy)) == nodes and known(policy).bytes <= known(policy).most_bytes
 
 
+@pytest.mark.parametrize("most", [0, 40, 100])
+def test_what_is_read_takes_the_place_of_what_was_used_longest_ago(policy: TransformersPolicy, most: int) -> None:
+    """The memory grows beyond the bound for the prompts of one call alone."""
+    calls(policy, 1)
+    node = known(policy).bytes // len(known(policy))
+    policy.forget()
+    known(policy).most_bytes = most * node
+    rng, largest = np.random.default_rng(0), most
+    for _ in range(5):
+        words = rng.choice(["up", "down", "@", "#", "left", "$"], size=(3, 20))
+        turns = policy.generate([Prompt(" ".join(row)) for row in words], [0, 1, 2], 1.0, 2)
+        largest = max(largest, len(distinct([turns])))
+        assert len(known(policy).keys[0]) <= largest
+
+
 def test_what_was_used_last_is_kept_with_all_that_leads_to_it(policy: TransformersPolicy) -> None:
     prompts = [Prompt("a b c d"), Prompt("e f g h"), Prompt("a b c d")]
     for prompt in prompts[:2]:
