@@ -48,13 +48,12 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
             "study again"
         )
     records = read_metrics(run)
-    tests = evaluated(records, "test")
-    last = ("test", training.config.updates)
-    outcomes = next((line for line in read_lines(run / OUTCOMES) if (line.get("split"), line["update"]) == last), None)
-    if outcomes is None:
-        raise ConfigError(f"{run} has no outcomes of its last test: remove the folder, and run the study again")
+    tests, checked = evaluated(records, "test"), evaluated(records, "validation")
+    played = {line["update"]: line for line in read_lines(run / OUTCOMES) if line.get("split") == "test"}
+    if not {0, training.config.updates} <= played.keys():
+        raise ConfigError(f"{run} has no outcomes of both its tests: remove the folder, and run the study again")
+    before, outcomes = played[0], played[training.config.updates]
     updates = [record for record in records if record["update"] > 0]
-    checked = evaluated(records, "validation")
     kept = {
         "format": FORMAT,
         "digest": training.digest,
@@ -69,6 +68,7 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
         "end": _test(tests[-1]),
         "coverage": _coverage(run / "rollouts" / f"{EARLY:06d}.parquet"),
         "panel": _keep_panel(outcomes, results / training.scale / training.env),
+        "success_before": "".join(str(int(each)) for each in before["success"]),
         "success": "".join(str(int(each)) for each in outcomes["success"]),
         "score": None if outcomes["score"] == outcomes["success"] else _rounded(outcomes["score"]),
     }

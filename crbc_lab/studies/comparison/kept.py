@@ -66,8 +66,7 @@ def read(path: Path) -> Kept:
         if not len(success) == len(score) == len(panel["task"]):
             raise ValueError("its test has another number of tasks than its panel")
         named = {name: data[name] for name in ("digest", "seed", "manifest", "curve", "validation", "start", "end")}
-        coverage = data.get("coverage", {})
-        return Kept(success=success, score=score, panel=panel, coverage=coverage, **named)
+        return Kept(success=success, score=score, panel=panel, coverage=data.get("coverage", {}), **named)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is damaged ({error}): restore it, or remove it and run its study again") from error
 

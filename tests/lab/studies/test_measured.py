@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
+from paths import ROOT
 
 from anchors import InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.storage.rollouts import write_groups
 from crbc_lab.studies.comparison import keep as keep_module
 from crbc_lab.studies.comparison.figures import draw_coverage
+from crbc_lab.studies.comparison.kept import read
 from crbc_lab.studies.comparison.markdown import coverage, runtime
-from crbc_lab.studies.comparison.trainings import trainings
+from crbc_lab.studies.comparison.trainings import Training, trainings
 from crbc_rl.credit.metrics import DEPTHS
+from crbc_rl.errors import ConfigError
+from crbc_rl.runs.folder import Run
+from crbc_rl.training.folders import publish
 
 NAMES = ("coverage", "full_access")
 
@@ -64,3 +70,21 @@ def test_a_result_has_the_commit_that_its_training_began_with(study, tmp_path, t
     (tmp_path / "versions.json").write_text(json.dumps(told))
     training = next(trainings(study, "lab", "sokoban", 1, {}))
     assert keep_module._manifest(training, tmp_path, [{}])["commit"] == expected
+
+
+def test_the_tests_before_and_after_are_kept_by_task(tmp_path):
+    """Of a run in `results/agents`, which has no weights."""
+    run = tmp_path / "run"
+    shutil.copytree(ROOT / "results/agents/smollm2-sokoban-short-grpo-seed0", run)
+    publish(run / "checkpoints", 8, lambda folder: (folder / "weights").touch(), keep=1)
+    training = Training("lab", "sokoban", "grpo", Run.open(run).config)
+    path = keep_module.keep(training, run, tmp_path)
+    kept = json.loads(path.read_text())
+    for name, test in (("success_before", "start"), ("success", "end")):
+        assert kept[name].count("1") / 128 == pytest.approx(kept[test]["success"], abs=1e-5)
+    assert len(read(path).success) == 128
+
+    lines = (run / "outcomes.jsonl").read_text().splitlines(keepends=True)
+    (run / "outcomes.jsonl").write_text("".join(line for line in lines if '"update": 0' not in line))
+    with pytest.raises(ConfigError, match="no outcomes of both its tests"):
+        keep_module.keep(training, run, tmp_path)
