@@ -71,7 +71,7 @@ def flags(name: str, values: ArrayLike, size: int) -> NDArray[np.bool_]:
     if np.any(odd):
         at = int(np.argmax(odd))
         what = f"rollout {at}: the outcome" if name == "success" else f"{name}: entry {at}"
-        raise GroupError(f"{what} must be binary, got {column[at].item()!r}")
+        raise GroupError(f"{what} must be binary, got {column.tolist()[at]!r}")
     return column.astype(np.bool_, copy=False)
 
 

@@ -221,20 +221,14 @@ class Disk:
 
 def disk(config: TrainConfig, model: Architecture) -> Disk:
     """The disk that a run of `config` takes. A model that is a folder is copied into the run; one of the hub is not."""
-    weights, factors = FLOAT * model.parameters, trained(config, model)
-    checkpoint = weights + 2 * FLOAT * factors
-    if config.policy.lora_rank:
-        checkpoint += FLOAT * factors
-    if config.credit.method == CRITIC:
-        checkpoint += 3 * weights
-    copied = weights if Path(config.model).is_dir() else 0
-    copied += MOST_BYTES if config.transcripts else 0
+    weights, moments = FLOAT * model.parameters, 2 * FLOAT * trained(config, model)
+    checkpoint = weights + moments + (moments // 2 if config.policy.lora_rank else 0)  # its factors are kept beside
+    checkpoint += 3 * weights if config.credit.method == CRITIC else 0
+    copied = (weights if Path(config.model).is_dir() else 0) + (MOST_BYTES if config.transcripts else 0)
     return Disk(weights, checkpoint, peak=(KEEP + 1) * checkpoint + 2 * weights + copied)
 
 
 def free(folder: Path) -> int:
     """Bytes that are free where `folder` is, or would be made."""
     place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    return shutil.disk_usage(place).free
+    return shutil.disk_usage(next(one for one in (place, *place.parents) if one.exists())).free

@@ -177,8 +177,8 @@ class Calibration(Slope):
 
     def worst(self, most: int = 5) -> list[tuple[str, float]]:
         """The `most` anchors that take most from the slope, by their labels where there are any, and their `harm`."""
-        names = self.process.steps()[0].anchor_labels or self.process.anchors
-        return [(names[s], float(self.harm[s])) for s in np.argsort(self.harm)[:most] if self.harm[s] < 0.0]
+        names, labels = self.process.anchors, self.process.steps()[0].anchor_labels or self.process.anchors
+        return [(labels[s] or names[s], float(self.harm[s])) for s in np.argsort(self.harm)[:most] if self.harm[s] < 0]
 
 
 def calibration(

@@ -43,6 +43,8 @@ END_OF_THOUGHT = f"\n{CLOSE_THINK}\n\n"
 KERNELS = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
 """Of attention in sampling. Torch prefers cuDNN's on some GPUs, which are planned anew for every token's length."""
 
+BY_COLUMN = ("mpt", "gpt_neo")
+"""Models whose attention counts the columns between two tokens. So there may be no padding between them."""
 
 SCALES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier", "logits_soft_cap")
 """Keys by which a model's config says that it caps or scales what its head gives."""
@@ -85,12 +87,13 @@ class TransformersPolicy:
         self.suppressed_tokens: list[int] = []
         """Tokens that a reply cannot contain, since they stand for something other than text."""
         self.vocabulary: int = model.get_input_embeddings().num_embeddings
-        self.remembered = 50_000  # prompts whose ids are kept at most
+        self.remembered = 4_000  # prompts whose ids are kept at most
         self._encoded: dict[tuple[str | None, str, int, tuple[str, ...]], list[int]] = {}
         config = model.config.get_text_config()
         attends_to_all = all(type(layer) is RoomyLayer for layer in roomy_cache(config).layers)
+        attends_to_all &= config.model_type not in BY_COLUMN
         self.prefixes = Prefixes(partial(roomy_cache, config), 2**30) if attends_to_all else None
-        """The prompts that were read; None where a layer forgets tokens."""
+        """The prompts that were read; None where a layer forgets tokens, or counts padding among them."""
         self._version = 0
         self._in_vocabulary([self.eos, self.pad])
         told = getattr(model.generation_config, "eos_token_id", None)

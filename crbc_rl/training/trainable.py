@@ -50,6 +50,9 @@ class Trainable:
             # transformers 5.23 has renamed it, and warns of the old name
             new = getattr(model, "activation_checkpointing_enable", None)
             (new or model.gradient_checkpointing_enable)({"use_reentrant": False})
+            for layer in (one for one in model.modules() if getattr(one, "gradient_checkpointing", False)):
+                for name in [n for n, value in vars(layer).items() if "drop" in n and isinstance(value, float)]:
+                    setattr(layer, name, 0.0)  # OPT's layers drop by themselves in training mode
         self.sharded = distributed.size > 1 or config.policy.precision == "bfloat16"
         if self.sharded:
             distributed.shard(model, config.policy.precision)

@@ -208,6 +208,7 @@ def test_the_final_anchor_is_numbered_but_never_counted():
         (rows(range(8), length=[3, 2, 1, 3]), "rollout 3, step 2: the row is missing"),
         (rows(range(8), success=[0, 0.5, 1, 0]), "rollout 1: the outcome must be binary, got 0.5"),
         (rows(range(8), success=[0, 1, 2, 0]), "rollout 2: the outcome must be binary, got 2"),
+        (rows(range(8), success=[0, 1, None, 0]), "rollout 2: the outcome must be binary, got None"),
         (
             rows(range(8), anchor=[0, 1, 1, 0, 1, 2, 2, 1]),
             "rollout 3, step 1: it is of group 1, but its anchor is also one of group 0",

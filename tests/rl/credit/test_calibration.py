@@ -85,6 +85,12 @@ def test_td_errors_give_the_slope_of_own_returns(reward: str) -> None:
         assert found.by_kind("abb")["b"].slope == pytest.approx(alone.slope, nan_ok=True)
 
 
+def test_anchors_without_a_label_are_named_by_themselves() -> None:
+    groups = [group(*["s:a m:c +", "s:b m:c -"] * 3, "s:a -", "s:b +")] * 4
+    found = credit.calibration(groups, 1.0)
+    assert {name for name, _ in found.worst()} == {"m"}
+
+
 def test_without_success_it_says_that_it_cannot_tell() -> None:
     found = credit.calibration([group("s:a m:c -", "s:b -")] * 2)
     assert calibration_metrics(found) == {} and not found.hidden and not found.worst()

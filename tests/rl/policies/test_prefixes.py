@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from learner_fixtures import fresh_policy
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import Turn
@@ -133,6 +134,27 @@ def test_changed_weights_forget_all_and_a_forgetful_policy_repeats_its_bytes(pol
     changed = calls(policy)
     assert_alike(changed, alone(policy))
     assert changed != first
+
+
+@pytest.mark.parametrize("kind", ["mpt", "gpt_neo"])
+def test_models_that_count_columns_read_prompts_whole(kind: str) -> None:
+    """Padding between a known prefix and what goes on would be a part of their distances."""
+    tokenizer = fresh_policy().tokenizer
+    own = {"attention_types": [[["global", "local"], 1]], "window_size": 16} if kind == "gpt_neo" else {}
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, vocab_size=len(tokenizer), hidden_size=32, num_layers=2, num_heads=4, **own)
+    policy = TransformersPolicy(AutoModelForCausalLM.from_config(config), tokenizer)
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            weight.mul_(8.0 if weight.dim() > 1 else 1.0)
+    prompts = [Prompt(40 * "# " + end) for end in ("", "@", "up _ $ . left @ _ #")]
+    policy.generate(prompts[:1], [0], 1.0, 1)
+    for turn in policy.generate(prompts[1:], [1, 2], 1.0, 2):
+        ids = torch.tensor([turn.prompt + turn.response])
+        with torch.no_grad():
+            scores = policy.model(input_ids=ids).logits[0, len(turn.prompt) - 1 : -1].log_softmax(-1)
+        alone = scores.gather(1, ids[0, len(turn.prompt) :, None])[:, 0]
+        assert turn.logprobs == pytest.approx(alone.tolist(), abs=1e-4)
 
 
 @pytest.mark.parametrize("lengths", [[5], [1, 1, 1], [90, 88, 2, 1], [300, 290, 150, 149, 20, 1], [70, 60, 50, 40, 30]])

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learner_fixtures import small
+from learner_fixtures import fresh_policy, small
 from tables import by_turn, table
 from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from crbc_envs.prompts import Prompt, View
 from crbc_envs.tasks import rng
@@ -469,3 +470,15 @@ def test_a_policy_goes_on_from_its_checkpoint_and_its_reference_from_the_start(m
     assert one == other and one["kl"] > 0
     for (_, mine), (_, theirs) in zip(actor.named, again.named, strict=True):
         assert torch.equal(mine, theirs), "the optimizer goes on, too"
+
+
+def test_checkpointed_layers_that_drop_by_themselves_do_not(tmp_path: Path) -> None:
+    """OPT's call the function, and not a module that is in evaluation mode."""
+    tokenizer = fresh_policy().tokenizer
+    shape = {"hidden_size": 32, "word_embed_proj_dim": 32, "ffn_dim": 64, "num_hidden_layers": 2}
+    config = AutoConfig.for_model("opt", vocab_size=len(tokenizer), num_attention_heads=4, dropout=0.5, **shape)
+    TransformersPolicy(AutoModelForCausalLM.from_config(config), tokenizer).save(tmp_path)
+    actor = Actor(small(tmp_path, policy={"gradient_checkpointing": True}), Distributed())
+    turns = actor.policy.generate([Prompt("up"), Prompt("left")], [0, 1], 1.0, 4)
+    metrics = actor.optimise(table(turns, advantage=[1.0, -1.0]), np.random.default_rng(0))
+    assert metrics["drift"] == pytest.approx(0.0, abs=1e-5)
