@@ -136,13 +136,13 @@ class Estimator:
         self.name, self.step_term, self.rewards, self.on_success = name, step_term, tuple(rewards), on_success
         self.own, self.takes_any = ({}, False) if step_term is None else _declared(step_term, leading=2)
         self.own |= defaults
-        self.weighs: Set[str] = {"w_group", "w_step"} & self.own.keys()  # the weights that a function applies by itself
-        joined = {"w_group": w_group, "w_step": w_step, "group": None, "group_reward": None}
-        self.options: Mapping[str, Any] = {
-            **({} if step_term is None else joined), **_EARNED, "weighting": "rollout", CHARGE: 0.0, **self.own
-        }  # fmt: skip
+        self.weighs: Set[str] = frozenset()  # the weights that a plain function applies by itself
+        joined: dict[str, Any] = {}
         if step_term is not None:
+            joined = {"w_group": w_group, "w_step": w_step, "group": None, "group_reward": None}
             update_wrapper(self, step_term)
+        earned = {**_EARNED, "weighting": "rollout", CHARGE: 0.0, **self.own}
+        self.options: Mapping[str, Any] = {**self.own, **joined, **earned, **joined}
 
     @classmethod
     def of(cls, method: Callable[..., Any]) -> Estimator:

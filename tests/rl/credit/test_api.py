@@ -262,12 +262,12 @@ def test_an_estimator_of_one_s_own_declares_its_options_and_its_weights_once():
 
 def test_the_options_that_a_step_term_declares_keep_their_defaults():
     @credit.estimator(w_group=1.0)
-    def charged(process, earned, *, invalid_step_penalty=0.3, w_step=2.0):
-        return w_step * np.where(earned.rollouts.valid, 0.0, -invalid_step_penalty)
+    def charged(process, earned, *, invalid_step_penalty=0.3):
+        return np.where(earned.rollouts.valid, 0.0, -invalid_step_penalty)
 
     group = RolloutGroup([Rollout([Step("s", "a"), Step("s", INVALID)], True), Rollout([Step("s", "b")], True)])
-    assert charged.options["invalid_step_penalty"] == 0.3 and charged.options["w_step"] == 2.0
-    for options, expected in (({}, -0.6), ({"invalid_step_penalty": 0.1}, -0.2), ({"w_step": 1.0}, -0.3)):
+    assert charged.options["invalid_step_penalty"] == 0.3
+    for options, expected in (({}, -0.3), ({"invalid_step_penalty": 0.1}, -0.1), ({"w_step": 2.0}, -0.6)):
         values = credit.advantages(group, charged, invalid_penalty=0.0, **options)
         assert np.concatenate(values).tolist() == [0.0, pytest.approx(expected), 0.0]
 
