@@ -103,7 +103,8 @@ def study_agent(path: Path, asked: Request, out: Path, console: Console) -> None
     findings = analyse(episodes, explored)
     print_line(console, f"{asked.policy}: success {evaluation}")
     agent_tables.print_findings(findings, console)
-    _write(place := out / "agent.json", path, config, asked, options, evaluation, findings, episodes)
+    place = out / "agent.json"
+    _write(place, path, config, asked, options, evaluation, findings, episodes)
     print_written(console, place)
 
 

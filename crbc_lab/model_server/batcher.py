@@ -115,9 +115,7 @@ class Batcher:
             work = asyncio.get_running_loop().run_in_executor(self._thread, job.slice)
             await asyncio.wait([work])
             job.tell(error := work.exception())
-            if error is not None:
-                self.policy.forget()  # prompts that may be read in part
-            elif work.result():
+            if error is None and work.result():
                 self._jobs.append(job)
         self._loop = None
 

@@ -221,8 +221,8 @@ class Disk:
 
 def disk(config: TrainConfig, model: Architecture) -> Disk:
     """The disk that a run of `config` takes. A model that is a folder is copied into the run; one of the hub is not."""
-    weights, moments = FLOAT * model.parameters, 2 * FLOAT * trained(config, model)
-    checkpoint = weights + moments + (moments // 2 if config.policy.lora_rank else 0)  # its factors are kept beside
+    weights, learned = FLOAT * model.parameters, FLOAT * trained(config, model)
+    checkpoint = weights + (3 if config.policy.lora_rank else 2) * learned  # two moments, and LoRA's factors
     checkpoint += 3 * weights if config.credit.method == CRITIC else 0
     copied = (weights if Path(config.model).is_dir() else 0) + (MOST_BYTES if config.transcripts else 0)
     return Disk(weights, checkpoint, peak=(KEEP + 1) * checkpoint + 2 * weights + copied)

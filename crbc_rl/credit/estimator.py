@@ -142,7 +142,7 @@ class Estimator:
             joined = {"w_group": w_group, "w_step": w_step, "group": None, "group_reward": None}
             update_wrapper(self, step_term)
         earned = {**_EARNED, "weighting": "rollout", CHARGE: 0.0, **self.own}
-        self.options: Mapping[str, Any] = {**self.own, **joined, **earned, **joined}
+        self.options: Mapping[str, Any] = {**self.own, **joined, **earned, **joined}  # a declared weight is the joint's
 
     @classmethod
     def of(cls, method: Callable[..., Any]) -> Estimator:

@@ -91,8 +91,8 @@ class TransformersPolicy:
         self._encoded: dict[tuple[str | None, str, int, tuple[str, ...]], list[int]] = {}
         config = model.config.get_text_config()
         attends_to_all = all(type(layer) is RoomyLayer for layer in roomy_cache(config).layers)
-        attends_to_all &= config.model_type not in BY_COLUMN
-        self.prefixes = Prefixes(partial(roomy_cache, config), 2**30) if attends_to_all else None
+        by_column = config.model_type in BY_COLUMN
+        self.prefixes = Prefixes(partial(roomy_cache, config), 2**30) if attends_to_all and not by_column else None
         """The prompts that were read; None where a layer forgets tokens, or counts padding among them."""
         self._version = 0
         self._in_vocabulary([self.eos, self.pad])
@@ -227,10 +227,11 @@ class TransformersPolicy:
             version = sum(weight._version for weight in self.model.parameters())
             if version != self._version:  # torch counts each change of a tensor in place
                 self.prefixes.clear()
-            self._version = version
+            self._version = -1  # until all is read: what failed is forgotten
             logits, paths = self.prefixes.read(prompts, self.read_on)
             cache, real = self.prefixes.gather(paths, range(len(paths)))
             self.prefixes.trim()
+            self._version = version
             length = torch.tensor([[len(path)] for path in paths], device=self.device)
             return logits, cache, None if real is None else real.to(self.device), length
         ids, mask = pad_left(prompts, self.pad)

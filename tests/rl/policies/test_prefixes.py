@@ -136,6 +136,21 @@ def test_changed_weights_forget_all_and_a_forgetful_policy_repeats_its_bytes(pol
     assert changed != first
 
 
+def test_what_was_read_in_part_is_read_again(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an interruption, or an error of a served model: its nodes are there, and their keys are not."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    expected = alone(policy)
+    policy.generate([Prompt("stuck")], [0], 1.0, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(Prefixes, "_copy", fail)
+        with pytest.raises(MemoryError):
+            calls(policy)
+    assert_alike(calls(policy), expected)
+
+
 @pytest.mark.parametrize("kind", ["mpt", "gpt_neo"])
 def test_models_that_count_columns_read_prompts_whole(kind: str) -> None:
     """Padding between a known prefix and what goes on would be a part of their distances."""
