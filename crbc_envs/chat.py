@@ -12,7 +12,7 @@ import numpy as np
 from anchors import GroupError, Rollout, Step
 from crbc_envs.actions import cause_of, settled
 from crbc_envs.prompts import HISTORY_LENGTH, IMAGE, Conversation, Prompt, PromptWindow, Template
-from crbc_envs.storage.rollouts import Frame, encode_frame
+from crbc_envs.storage.rollouts import encode_frame
 from crbc_envs.vector.contract import ForeignEnv, unwrapped_member
 from crbc_envs.vector.members import INDEPENDENT, begin, dynamics_of, make_member, noise_seed
 
@@ -238,7 +238,8 @@ def messages(prompt: Prompt) -> list[Message]:
             raise ValueError(f"{len(prompt.images)} frames for {len(texts) - 1} places in the prompt")
         content = [_text(texts[0])]
         for image, text in zip(prompt.images, texts[1:], strict=True):
-            content += [{"type": "image_url", "image_url": {"url": _data_url(image)}}, _text(text)]
+            url = f"data:image/png;base64,{base64.b64encode(encode_frame(image)).decode()}"
+            content += [{"type": "image_url", "image_url": {"url": url}}, _text(text)]
         content = [part for part in content if part.get("text") != ""]
     before = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
     return [*before, {"role": "user", "content": content}]
@@ -246,10 +247,6 @@ def messages(prompt: Prompt) -> list[Message]:
 
 def _text(text: str) -> Message:
     return {"type": "text", "text": text}
-
-
-def _data_url(image: Frame) -> str:
-    return f"data:image/png;base64,{base64.b64encode(encode_frame(image)).decode()}"
 
 
 def _made(env: str | gymnasium.Env[Any, Any], kwargs: dict[str, Any]) -> Any:

@@ -43,12 +43,9 @@ def everything(directory: Path) -> list[Listed]:
 
     Raises `DataError` if the folder holds no game.
     """
-    games = [Listed(f"{game.name} ({verb})", partial(_in_words, game, verb)) for game, verb in _alternate(directory)]
+    worded = ((game, VERBS[n % len(VERBS)]) for n, game in enumerate(published(directory)))
+    games = [Listed(f"{game.name} ({verb})", partial(_in_words, game, verb)) for game, verb in worded]
     return games + [Listed(f"generated/{n}", partial(_generated, n)) for n in range(GENERATED)]
-
-
-def _alternate(directory: Path) -> Iterator[tuple[Listed, Verb]]:
-    return ((game, VERBS[n % len(VERBS)]) for n, game in enumerate(published(directory)))
 
 
 def _in_words(game: Listed, verb: Verb) -> GameFile:

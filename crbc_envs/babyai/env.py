@@ -44,10 +44,6 @@ def levels() -> dict[str, str]:
     return {env_id.removeprefix("BabyAI-").rpartition("-v")[0]: env_id for env_id in ids}
 
 
-def _mission(env: Any, observation: Any) -> str:
-    return str(observation["mission"])
-
-
 class BabyAI(AnchorWrapper):
     """A level of BabyAI. The mission is the task; the agent reads its partial view in words.
 
@@ -103,7 +99,7 @@ class BabyAI(AnchorWrapper):
             success=rewarded,
             actions=ACTIONS,
             show=words.view,
-            text=_mission,
+            text=lambda env, observation: str(observation["mission"]),
             tasks=tasks,
             split=split,
             max_steps=max_steps,

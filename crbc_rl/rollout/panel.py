@@ -74,7 +74,7 @@ def choose(source: TaskPanel[Any], split: str, episodes: int, name: Name | None 
 
     Raises `ConfigError` where there are not so many, or no such panel.
     """
-    name = default_name(source) if name is None else name
+    name = name or ("even" if source.listed else "first")
     if (wrong := why_not(source, split, episodes, name)) is not None:
         raise ConfigError(wrong)
     chosen: Iterable[int] = range(episodes)
@@ -84,11 +84,6 @@ def choose(source: TaskPanel[Any], split: str, episodes: int, name: Name | None 
         chosen = in_turns(_drawn(source, apportioned(source.drawn_in_paper, episodes)))
     tasks = tuple(chosen)
     return EvalPanel(name, split, tasks, repeats_of(tasks))
-
-
-def default_name(source: TaskPanel[Any]) -> Name:
-    """The panel of a split for which none is named."""
-    return "even" if source.listed else "first"
 
 
 def why_not(source: TaskPanel[Any], split: str, episodes: int, name: Name | None) -> str | None:

@@ -61,7 +61,7 @@ def conform(file: GameFile, steps: int, seed: int) -> Outcome:
         if difference or (taken >= steps and command is None):
             break
         command = _random_command(node.admissible, rng) if command is None else command
-        verbs[_verb(command, node.admissible)] += 1
+        verbs[command.split()[0] if command.strip() in node.admissible else "invalid"] += 1
         state, feedback = engine.step(game, state, command)
         node = real.step(node, command)
     if difference:
@@ -91,10 +91,6 @@ def _random_command(admissible: Sequence[str], rng: np.random.Generator) -> str:
     verb = verbs[rng.integers(len(verbs))]
     commands = [command for command in admissible if command.split()[0] == verb]
     return commands[rng.integers(len(commands))]
-
-
-def _verb(command: str, admissible: Sequence[str]) -> str:
-    return command.split()[0] if command.strip() in admissible else "invalid"
 
 
 # ---- many games ------------------------------------------------------------------------------------

@@ -172,8 +172,10 @@ def _feedback(game: Game, state: State, action: Action, held: int) -> str:
     match verb:
         case "look":
             return look(game, state)
+        case "inventory" if state.held < 0:
+            return "You are not carrying anything."
         case "inventory":
-            return _inventory(game, state)
+            return f"You are carrying: a {game.objects[state.held]}."
         case "help":
             return game.dialect.help or ""
         case "examine receptacle":
@@ -212,12 +214,6 @@ def view(game: Game, state: State, r: int) -> str:
     if state.opened >> r & 1:
         return f"The {name} is open. In it, you see {seen}."
     return f"The {name} is closed."
-
-
-def _inventory(game: Game, state: State) -> str:
-    if state.held < 0:
-        return "You are not carrying anything."
-    return f"You are carrying: a {game.objects[state.held]}."
 
 
 def _examine(game: Game, state: State, o: int) -> str:

@@ -113,12 +113,9 @@ def panel_layout(pool: str, room: str, number: int, rooms: Size) -> Layout:
     rng = np.random.default_rng([2, pools.index(pool), ROOMS.index(room), number, SIZES.index(rooms)])
     while True:
         layout = draw_layout(rng, room, rooms)
-        if (_furniture_residue(layout) in UNSEEN_FURNITURE) == (pool == "unseen"):
+        residue = int(hashlib.sha256(" ".join(layout.furniture).encode()).hexdigest(), 16) % 10
+        if (residue in UNSEEN_FURNITURE) == (pool == "unseen"):
             return layout
-
-
-def _furniture_residue(layout: Layout) -> int:
-    return int(hashlib.sha256(" ".join(layout.furniture).encode()).hexdigest(), 16) % 10
 
 
 def make_panel(

@@ -49,9 +49,11 @@ def read_page(observation: str) -> Page:
     instruction, body = lines[1], lines[2:]
     if "[button] Buy Now [button_]" in body:
         return _item(instruction, body)
-    results = _RESULTS.search(observation)
-    if results:
-        return Page("results", instruction, number=int(results[1]), offers=tuple(_offers(body)))
+    if results := _RESULTS.search(observation):
+        # Each offer is a blank line, the ASIN as a button, the title and the price.
+        buttons = ((i, _BUTTON.fullmatch(body[i + 1])) for i, line in enumerate(body[:-3]) if line == "")
+        offers = [Offer(button[3], body[i + 2], read_prices(body[i + 3])) for i, button in buttons if button]
+        return Page("results", instruction, number=int(results[1]), offers=tuple(offers))
     if "[button] < Prev [button_]" in body:
         return Page("details", instruction, text="\n".join(body[body.index("[button] < Prev [button_]") + 1 :]).strip())
     return Page("done", instruction)
@@ -60,12 +62,6 @@ def read_page(observation: str) -> Page:
 def read_prices(text: str) -> tuple[float, ...]:
     """The amounts of "$12.99" or "$10.0 to $25.0"."""
     return tuple(float(amount) for amount in re.findall(r"\$(\d+(?:\.\d+)?)", text))
-
-
-def _offers(body: list[str]) -> list[Offer]:
-    """The offers of a results page. Each is a blank line, the ASIN as a button, the title and the price."""
-    buttons = ((i, _BUTTON.fullmatch(body[i + 1])) for i, line in enumerate(body[:-3]) if line == "")
-    return [Offer(button[3], body[i + 2], read_prices(body[i + 3])) for i, button in buttons if button]
 
 
 def _item(instruction: str, body: list[str]) -> Page:

@@ -176,7 +176,7 @@ def human_instruction(
     options = [_OPTION_PHRASES[group].format(value) for group, value in chosen]
     has = f"with {' and '.join(parts)}" if parts else ""
     serves = f"for {' and '.join(uses)}" if uses else ""
-    should = " and ".join(map(_spoken, qualities))
+    should = " and ".join(re.sub(r"^(easy|ready) ", r"\1 to ", quality) for quality in qualities)  # "easy to clean"
     maker = f"by {product.brand}" if draws.chance(0.1) else ""
     style = draws.between(0, 3)
     if style == 0:
@@ -219,8 +219,3 @@ def _article(name: str) -> list[str]:
     if name.endswith("s") and not name.endswith("ss"):
         return []
     return ["an" if name[0].lower() in "aeiou" else "a"]
-
-
-def _spoken(attribute: str) -> str:
-    """ "easy clean" becomes "easy to clean"."""
-    return re.sub(r"^(easy|ready) ", r"\1 to ", attribute)

@@ -169,7 +169,8 @@ def build(catalogue: Catalogue, on_progress: ProgressCallback = lambda done, tot
     for document, number in enumerate(order):
         tokens = analyse(searched_text(catalogue[number]))
         total += len(tokens)
-        length = _length_byte(len(tokens))
+        # SmallFloat.intToByte4: the largest byte whose length is at most this one.
+        length = int(np.searchsorted(LENGTHS, len(tokens), side="right")) - 1
         for term, frequency in Counter(tokens).items():
             terms.append(numbers.setdefault(term, len(numbers)))
             documents.append(document)
@@ -229,11 +230,6 @@ def _saturation(index: Index) -> NDArray[np.float32]:
     k1, b = np.float32(K1), np.float32(B)
     norm = np.float32(1) / (k1 * ((np.float32(1) - b) + b * LENGTHS.astype(np.float32) / average))
     return (np.float32(1) + np.arange(256, dtype=np.float32)[:, None] * norm).ravel()
-
-
-def _length_byte(length: int) -> int:
-    """The byte of a length (SmallFloat.intToByte4): the largest whose length is at most this one."""
-    return int(np.searchsorted(LENGTHS, length, side="right")) - 1
 
 
 class SearchEngine:

@@ -146,9 +146,7 @@ def category_parts(category: str) -> set[str]:
 
 
 def _has_attribute(product: Product, attribute: str) -> bool:
-    if any(_alike(own, attribute) for own in product.attributes):
-        return True
-    return any(attribute in text for text in texts_of(product))
+    return any(_alike(own, attribute) for own in product.attributes) or any(attribute in t for t in texts_of(product))
 
 
 def texts_of(product: Product) -> tuple[str, str, str]:
