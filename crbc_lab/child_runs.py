@@ -25,6 +25,7 @@ from crbc_rl.config import TrainConfig
 from crbc_rl.runs.initial_eval_cache import LIKE, evaluated_start
 from crbc_rl.runs.own import ASKED, LOG
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 POLL = 0.2
 """Seconds between two looks at the processes."""
 GRACE = 10.0
@@ -48,6 +49,8 @@ class ChildRun:
     alike: Sequence[Path] = ()
     """Folders of runs that begin as this one does: the first that has evaluated its start gives it to this one."""
     follow_links: bool = False
+    gpus: str = ""
+    """The GPUs that it sees, as CUDA_VISIBLE_DEVICES names them; as this process does where it is empty."""
     status: int | None = None
     process: subprocess.Popen[bytes] | None = None
     stopped: bool = False
@@ -93,7 +96,7 @@ class ChildRun:
                 stdin=subprocess.PIPE,  # it closes when this process ends, however it ends
                 stdout=log,
                 stderr=log,
-                env={**os.environ, CHILD: "1", LIKE: like},
+                env={**os.environ, CHILD: "1", LIKE: like, **({VISIBLE: self.gpus} if self.gpus else {})},
                 start_new_session=True,  # a Ctrl-C at the terminal comes to this process alone
             )
 
@@ -108,14 +111,18 @@ class ChildRun:
         return lines[-1].strip() if lines else ""
 
 
-def side_by_side(config: TrainConfig) -> int:
-    """How many children fit this machine: its cores by `threads`; where there is a GPU, one."""
-    from torch.cuda import is_available  # only then, as it takes seconds
+def gpu_sets(each: int) -> list[str]:
+    """The GPUs that this process sees in sets of `each`, as CUDA_VISIBLE_DEVICES names them."""
+    from torch.cuda import device_count  # only then, as it takes seconds
 
-    if is_available():
-        return 1
+    names = (os.environ.get(VISIBLE) or ",".join(map(str, range(device_count())))).split(",")[: device_count()]
+    return [",".join(names[first : first + each]) for first in range(0, len(names) - each + 1, each)]
+
+
+def side_by_side(config: TrainConfig, processes: int = 1) -> int:
+    """How many children fit this machine: its cores by `threads`, and where there are GPUs, these by `processes`."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // config.threads)
+    return max(1, min(cores // (config.threads * processes), len(gpu_sets(processes)) or cores))
 
 
 def run_children(
@@ -126,10 +133,12 @@ def run_children(
 ) -> bool:
     """Run children in their order, at most `jobs` at a time. Returns whether they were all run, and not stopped before.
 
+    Where several run at a time, each has GPUs of its own, as far as there are any.
     `look` is called now and then. The first Ctrl-C or SIGTERM calls `stopping`, stops each running child after its
     update, with everything saved, and starts no other; the second ends them at once and raises `KeyboardInterrupt`.
     """
     stopped: list[bool] = []
+    sets = gpu_sets(max(child.processes for child in children)) if jobs > 1 and children else []
 
     def stop() -> None:
         stopped.append(True)
@@ -143,6 +152,8 @@ def run_children(
         while any(child.running for child in children) or (waiting and not stopped):
             while waiting and not stopped and sum(child.running for child in children) < jobs:
                 child = waiting.pop(0)
+                taken = [other.gpus for other in children if other.running]
+                child.gpus = min(sets, key=taken.count, default="")
                 child.start()
                 if stopped:  # the signal came meanwhile, and found no process
                     child.stop()

@@ -245,7 +245,7 @@ def compare(
         scale: tiny agents on a CPU, or the paper's models and settings.
         env: a setting of the study, such as sokoban; all of them by default.
         seeds: number of seeds; by default the setting's.
-        jobs: trainings at a time; default by the cores, and one where there is a GPU.
+        jobs: trainings at a time; default by the cores, and by the GPUs where there are any.
         gpus: GPUs of one training, a process each; default 8 at the paper's scale, else 1.
         runs: folder for the runs, which hold weights.
         results: folder for what is kept of each: small files, of which all tables are made.

@@ -61,7 +61,7 @@ def train(
         start_or_resume: the same, but start the run where there is none.
         seed: replaces the config's seed.
         seeds: train with each of several seeds, such as 0-4 or 0,2,5, in a process and a run folder each.
-        jobs: with --seeds: how many at a time; default by the cores and the config's threads, 1 where there is a GPU.
+        jobs: with --seeds: how many at a time; default by the cores and the config's threads, and at most one a GPU.
         set: replaces config values, each as section.key=value.
         dry_run: check everything that can be checked without training, print the plan, and stop.
         gpus: dry run: number of GPUs to plan for; default 8 for each of --nodes; without it 8 with vLLM, else 1.

@@ -182,9 +182,52 @@ def test_a_run_ends_in_order_when_its_parent_is_killed(tmp_path: Path) -> None:
     assert log.read_text().splitlines() == ["begun", "saved"]
 
 
-def test_as_many_run_as_have_cores(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+def test_as_many_run_as_have_cores_and_gpus(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)), raising=False)
     assert [side_by_side(small(model, threads=threads)) for threads in (1, 2, 7, 8)] == [7, 3, 1, 1]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert side_by_side(small(model)) == 1
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert [side_by_side(small(model, threads=1), processes) for processes in (1, 2, 4, 8)] == [4, 2, 1, 1]
+    assert side_by_side(small(model, threads=3)) == 2
+
+
+@pytest.mark.parametrize(
+    ("visible", "processes", "sets"),
+    [
+        (None, 1, ["0", "1", "2", "3"]),
+        (None, 2, ["0,1", "2,3"]),
+        ("4,5,6,7", 3, ["4,5,6"]),
+        ("GPU-a,GPU-b", 1, ["GPU-a", "GPU-b"]),
+    ],
+)
+def test_those_side_by_side_have_gpus_of_their_own(
+    make: Callable[..., ChildRun],
+    monkeypatch: pytest.MonkeyPatch,
+    visible: str | None,
+    processes: int,
+    sets: list[str],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4 if visible is None else visible.count(",") + 1)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    children = [make(name, seconds=0.1) for name in "abcd"[: len(sets) + 1]]
+    for child in children:
+        child.processes = processes
+
+    def look() -> None:
+        own = [child.gpus for child in children if child.running]
+        assert len(set(own)) == len(own) <= len(sets)
+
+    assert run_children(children, max(2, len(sets)) if len(sets) > 1 else 1, look)
+    assert {child.gpus for child in children} == (set(sets) if len(sets) > 1 else {""})
+    assert module.gpu_sets(processes) == sets
+
+
+def test_a_child_sees_its_gpus_alone(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, env, **__: seen.append(env))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    for gpus in ("6,7", ""):
+        ChildRun("a", small(model), tmp_path / "a", 2, gpus=gpus).start()
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in seen] == ["6,7", "4,5,6,7"]

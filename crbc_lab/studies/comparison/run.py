@@ -83,7 +83,7 @@ class Runner:
                 bars.update(bar, completed=done)
 
             ended: set[str] = set()
-            jobs = self.jobs or side_by_side(waiting[0].config)
+            jobs = self.jobs or side_by_side(waiting[0].config, self.gpus)
             complete = run_children([child for child, _ in children.values()], jobs, look)
             look()
         return complete and done == count
@@ -96,10 +96,10 @@ class Runner:
     def _require_gpus(self, scale: Scale) -> None:
         from torch.cuda import device_count
 
-        if scale == "paper" and (have := device_count()) < self.gpus:
+        if scale == "paper" and (have := device_count()) < (needed := self.gpus * (self.jobs or 1)):
             raise ConfigError(
-                f"a training at --scale paper takes {self.gpus} GPUs, and torch sees {have} here: --dry-run checks "
-                "every training, and --gpus N takes fewer"
+                f"trainings at --scale paper take {self.gpus} GPUs each, {needed} in all, and torch sees {have} here: "
+                "--dry-run checks every training, --gpus N takes fewer for each, and --jobs 1 runs one at a time"
             )
 
     def _require_room(self, needed: Iterable[Training]) -> None:
