@@ -131,9 +131,9 @@ def open_model(config: AgentsConfig) -> ChatPolicy | Policy:
     if model.options:
         raise ConfigError("model.options: they are fields of a server's requests; leave them out for a model folder")
     from crbc_rl.config import RolloutConfig
-    from crbc_rl.policies.load import load_policy
+    from crbc_rl.policies.load import load_player
 
-    return load_policy(model.name, rollout=RolloutConfig(max_new_tokens=model.max_tokens))
+    return load_player(model.name, rollout=RolloutConfig(max_new_tokens=model.max_tokens))
 
 
 def lines(config: AgentsConfig, result: Result, folder: Path) -> Iterator[str]:

@@ -34,7 +34,7 @@ from crbc_rl.names import ADAPTER, WARMSTART
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
 from crbc_rl.policies.files import positions
-from crbc_rl.policies.load import limit, load_policy, merged
+from crbc_rl.policies.load import limit, load_player, merged
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.evaluate import Asking, Columns, play_tasks, summarise
 from crbc_rl.rollout.invalid import InvalidReplies, by_cause, quotes
@@ -140,7 +140,7 @@ def _player(
         return Player(policy.model, {**endpoint, "extra_body": policy.extra}, play, invalid, plays, must_reply=True)
     if isinstance(policy, Path):
         whole = merged(policy) if (policy / ADAPTER).is_file() else policy
-        model = load_policy(whole)
+        model = load_player(whole, precision=config.policy.precision)
         asking = _asking(config, trained, order.max_tokens, min(MAX_TOKENS, positions(model.model.config) // 2))
         rollout = config.rollout if trained else RolloutConfig()
         limit(model, rollout.model_copy(update={"max_new_tokens": asking.max_new_tokens}))

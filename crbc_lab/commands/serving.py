@@ -84,21 +84,17 @@ def load(folder: Path, which: str | None, base: str | None = None) -> Transforme
     import torch
 
     from crbc_rl.config import load_config
-    from crbc_rl.policies.load import load_policy, merged
+    from crbc_rl.policies.load import load_player, merged
     from crbc_rl.runs.folder import Run
 
     kind, folder = named(folder, which, base)
     if kind == "run":
         run = Run.open(folder)
         torch.set_num_threads(run.config.threads)
-        policy = run.policy(which or "last")
-    elif kind == "config":
-        policy = Run(folder, load_config(folder)).policy("start")
-    else:
-        policy = load_policy(merged(folder, base) if (folder / ADAPTER).is_file() else folder)
-    if torch.cuda.is_available():
-        policy.model.to("cuda")
-    return policy
+        return run.policy(which or "last")
+    if kind == "config":
+        return Run(folder, load_config(folder)).policy("start")
+    return load_player(merged(folder, base) if (folder / ADAPTER).is_file() else folder)
 
 
 def openenv(

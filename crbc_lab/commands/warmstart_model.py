@@ -19,7 +19,7 @@ from crbc_rl.config.revisions import weights_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import ADAPTER
 from crbc_rl.policies.files import as_config_error, named_folder
-from crbc_rl.policies.load import load_policy
+from crbc_rl.policies.load import load_player
 from crbc_rl.policies.lora import OF_PEFT, adapt
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.policies.vision import VisionPolicy
@@ -56,7 +56,7 @@ def start_from(config: WarmstartConfig) -> TransformersPolicy:
     Raises `ConfigError` for a model that is missing, or that reads frames.
     """
     assert config.model is not None
-    policy = load_policy(named_folder(config.model))
+    policy = load_player(named_folder(config.model))
     if isinstance(policy, VisionPolicy):
         raise ConfigError(f"model: {config.model} reads frames, and lessons are text: take a model of text")
     if config.lora_rank:
@@ -91,7 +91,7 @@ class Partial:
             raise ConfigError(f"{self.place} is of another config: remove it to begin again, or choose another --out")
         for name, weight in trained(policy).items():
             weight.data.copy_(kept[name])
-            moments = {key: kept[f"{key}.{name}"] for key in MOMENTS}
+            moments = {key: kept[f"{key}.{name}"].to(weight.device) for key in MOMENTS}
             optimizer.state[weight] = {"step": torch.tensor(float(told["step"])), **moments}
         return int(told["step"])
 

@@ -86,6 +86,17 @@ def load_policy(
     return policy
 
 
+def load_player(
+    source: Path | str, rollout: RolloutConfig | None = None, precision: str = "float32"
+) -> TransformersPolicy:
+    """As `load_policy`, on the first GPU where there is one, with weights of `precision` there, as a training plays."""
+    if not torch.cuda.is_available():
+        return load_policy(source, rollout=rollout)
+    policy = load_policy(source, "cuda", rollout)
+    policy.cast(getattr(torch, precision))
+    return policy
+
+
 def limit(policy: TransformersPolicy, rollout: RolloutConfig) -> None:
     """Limit a policy's prompts and thoughts as `rollout` says; where it sets no limit of prompts, the model's positions
     less a reply's do. Raises `ConfigError` where no position is left for a prompt."""

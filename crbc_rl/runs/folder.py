@@ -204,10 +204,10 @@ class Run:
         return folder
 
     def policy(self, which: str) -> TransformersPolicy:
-        """The policy in `policy_folder(which)`, on the CPU."""
-        from crbc_rl.policies.load import load_policy
+        """The policy in `policy_folder(which)`, to be played: see `load_player`."""
+        from crbc_rl.policies.load import load_player
 
-        return load_policy(self.policy_folder(which), rollout=self.config.rollout)
+        return load_player(self.policy_folder(which), self.config.rollout, self.config.policy.precision)
 
     def keep_best(self, update: int, policy: TransformersPolicy, distributed: Distributed) -> Path:
         """Write `policy` to best/UPDATE, by number `update`, and return that folder. Every rank of `distributed` calls

@@ -21,10 +21,12 @@ from torch import nn
 from vision_fixtures import fresh_vision_policy
 
 from crbc_envs.prompts import Prompt
+from crbc_lab.commands.warmstart import _backward
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.learner import Learner
+from crbc_rl.policies import load
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs.folder import Run
@@ -67,6 +69,34 @@ def _trained(config: TrainConfig, device: torch.device, batch: RolloutBatch, fol
     losses.append(list(again.optimise(batch, np.random.default_rng(2)).values()))
     scored = again.score(batch)
     return [*losses, scored.tolist()]
+
+
+def test_lessons_are_learned_where_the_model_is(model: Path, device: torch.device) -> None:
+    there, here = load_policy(model, device), load_policy(model, CPU)
+    turns = _sampled(here).turns
+    assert _backward(there, turns, 2) == pytest.approx(_backward(here, turns, 2))
+    for weight, other in zip(there.model.parameters(), here.model.parameters(), strict=True):
+        assert weight.grad is not None and other.grad is not None and weight.grad.device == device
+        assert np.allclose(weight.grad.cpu().tolist(), other.grad.tolist(), atol=1e-5)
+
+
+def test_a_policy_is_played_on_the_gpu_as_a_training_plays_it(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    class Loaded:
+        def cast(self, precision: torch.dtype) -> None:
+            asked.append(precision)
+
+    def loaded(source: Path, *rest: Any) -> Loaded:
+        asked.extend([source, *rest])
+        return Loaded()
+
+    config = small(model, policy={"precision": "bfloat16"})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(load, "load_policy", loaded)
+    monkeypatch.setattr(Run, "policy_folder", lambda run, which: Path(which))
+    assert isinstance(Run(Path("run"), config).policy("best"), Loaded)
+    assert asked == [Path("best"), "cuda", config.rollout, torch.bfloat16]
 
 
 def test_a_loaded_policy_samples_and_scores_on_its_device(model: Path, device: torch.device) -> None:
