@@ -29,7 +29,7 @@ T = TypeVar("T")
 Infos = dict[str, Any]
 
 Expert = Callable[[Any, Infos], str]
-"""Maps an observation and its info to a reply, during one episode.
+"""Maps an observation and its info to a reply, during one episode: best `tagged` text, since it is what is taught.
 
 After the first step `info["action"]` is what was executed, which need not be what the expert replied: another agent may
 be playing, whose steps it corrects. Where it has no advice it may raise `ValueError`.

@@ -250,9 +250,11 @@ def plain(data: Any) -> str:
         return "{" + ", ".join(sorted(map(plain, data))) + "}"
     if isinstance(data, list | tuple):
         return f"{type(data).__name__}({', '.join(map(plain, data))})"
+    if isinstance(data, np.generic):
+        data = data.item()
     if isinstance(data, np.ndarray):
         return f"array {anchor_key(data)}" if data.dtype.kind in "biufcSU" else plain(data.tolist())
-    if data is None or isinstance(data, str | bytes | int | float | complex | np.generic):
+    if data is None or isinstance(data, str | bytes | int | float | complex):
         return repr(data)
     return type(data).__qualname__
 

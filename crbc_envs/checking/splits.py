@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from crbc_envs.checking.probe import plain, tagged
+from crbc_envs.checking.probe import AnchorEnvError, plain, tagged
 from crbc_envs.vector.contract import ForeignEnv, Member
 from crbc_envs.vector.members import make_member, name_of
 
@@ -228,12 +228,16 @@ def _compare(split: str, starts: _Starts, other: _Starts, train: _Starts, visits
 def compare_splits(spec: EnvSpec, tasks: int, seed: int, skipped: dict[str, str]) -> SplitReport | None:
     """The comparison of `tasks` tasks of each split, one walk in each. None if there are no such splits.
 
-    `skipped` gets the reason where the environment takes a `split` but not those of the suite.
+    `skipped` gets the reason where the environment takes other splits. Raises `AnchorEnvError` where a task fails.
     """
+    takes_split = False
     try:
+        make_member(spec, {"split": HELD_OUT[0]}).close()
+        takes_split = True
         return measure_splits(spec, train_tasks=tasks, held_out_tasks=tasks, walks=1, seed=seed)
-    except TypeError:
-        return None  # it takes no split
+    except TypeError as error:
+        if takes_split:
+            raise AnchorEnvError("splits", "", None, f"{type(error).__name__}: {error}") from error
     except ValueError as error:
         skipped["splits"] = str(error)
-        return None
+    return None

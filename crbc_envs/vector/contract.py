@@ -10,12 +10,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
+import numpy as np
 from gymnasium.envs.registration import parse_env_id
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from anchors import INVALID
 from anchors.key import OWN, anchor_name
-from crbc_envs.actions import Replies
+from crbc_envs.actions import Replies, admissible_action, normalise, requested_action
 from crbc_envs.core import AnchorEnv, Expert, Rows, plain_actions, plain_reward, plain_score, present
 from crbc_envs.errors import EnvError
 from crbc_envs.noise import seed_noise
@@ -28,9 +29,10 @@ AT_RESET: Keys = {
     "admissible_actions": Sequence,
     "task": str,
     "task_id": str,
-    "step": int,
+    "step": (int, np.integer),
 }
-AFTER_STEP: Keys = {**AT_RESET, "action": str, "valid": bool, "success": bool, "score": (int, float)}
+FLAG, NUMBER = (bool, np.bool_), (int, float, np.integer, np.floating)
+AFTER_STEP: Keys = {**AT_RESET, "action": str, "valid": FLAG, "success": FLAG, "score": NUMBER}
 """The keys of `info` and their types. `label` is optional; without it, the anchor is the label of its situation."""
 
 BOOKKEEPING = (PassiveEnvChecker, OrderEnforcing, TimeLimit)
@@ -112,6 +114,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
     With a panel, `reset(seed=..., options={"task": index})` is passed on. Without one, a task is a seed: it becomes
     `reset(seed=index)`, and the seed of the dynamics is not used. Attributes that the environment lacks have the
     defaults of `AnchorEnv`; its domain is the name in its id, and its `max_steps` are None where no limit is known.
+    One without `replies` reads none: it gets the action that a reply asks for, by the grammar "thought".
 
     Raises `EnvError`, a `TypeError`, where an info, a reward or an observation breaks the contract.
     """
@@ -126,6 +129,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         self.placeholder: str = attribute(env, "placeholder", AnchorEnv.placeholder)
         self.legend = attribute(env, "legend", AnchorEnv.legend)
         self.replies: Replies = replies_of(env)
+        self._reads = env.has_wrapper_attr("replies")
         self.anchor_name: str = attribute(env, "anchor_name", anchor_name(OWN, {}))
         own = attribute(env, "max_steps", None)
         self.max_steps: int | None = min([*step_limits(env), *([] if own is None else [own])], default=None)
@@ -156,14 +160,17 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         return present(observation, self.observation_space, self.env_id, info["step"]), info
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = self.env.step(action if self._reads else self._asked(action))
         info = self._kept(info, AFTER_STEP, "after a step")
+        if info["success"] and not terminated:
+            raise EnvError(f"{self.env_id}, step {info['step']}: a success does not terminate the episode, as it must")
         truncated = bool(truncated) and not terminated  # a TimeLimit also cuts an episode that has just succeeded
         seen = present(observation, self.observation_space, self.env_id, info["step"])
         place = (self.env_id, info["step"])
         gained, score = plain_reward(reward, *place), plain_score(info["score"], *place)
         # A score may be 0 here and 0.5 there. In a column of infos the first one would make them all integers.
-        return seen, gained, terminated, truncated, {**info, "score": score}
+        flags = {"valid": bool(info["valid"]), "success": bool(info["success"])}
+        return seen, gained, terminated, truncated, {**info, **flags, "score": score}
 
     def _kept(self, info: dict[str, Any], keys: Keys, when: str) -> dict[str, Any]:
         """An info that keeps the contract, with a label."""
@@ -171,13 +178,19 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         if fault is not None:
             raise EnvError(f"{self.env_id}: {fault} {when}; {_WAY_OUT}")
         self._admissible = plain_actions(info["admissible_actions"], self.env_id, info["step"])
-        return {"label": info["anchor"], **info}
+        return {"label": info["anchor"], **info, "step": int(info["step"])}
+
+    def _asked(self, reply: str) -> str:
+        """The admissible action that a reply asks for, or else the text that it has as its action."""
+        asked = requested_action(reply, self.replies)
+        found = admissible_action(asked, self._admissible)
+        return found if found != INVALID else reply if asked in (None, normalise(reply)) else asked
 
     def accepts(self, reply: str) -> bool:
         """Whether a reply is an action now: as the wrapped environment says, or else as its last info lists them."""
         if self.env.has_wrapper_attr("accepts"):
             return bool(self.env.get_wrapper_attr("accepts")(reply))
-        return reply in self._admissible
+        return self._asked(reply) in self._admissible
 
     def seed_noise(self, seed: int) -> None:
         """As `AnchorEnv.seed_noise`, for the environment below its wrappers: see `crbc_envs.core.seed_noise`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from typing import Any, cast
 
 import gymnasium
@@ -48,9 +48,10 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     `transition_counts()` gives the merged counts of each group at any time. Once every member has ended,
     `interned()` gives the rollouts as integers for credit, and `groups()` the same rollouts by name.
-    `env_id` is a registered id or an `EnvSpec`, and `env_kwargs` go to the environment's constructor. The environment
-    is an `AnchorEnv`, or any other whose `info` has the same keys; its wrappers are kept, and without a `panel` a task
-    is a seed. A `label` it does not give is the anchor. `anchor_name` tells the kind and version of its anchors, as a
+    `env_id` is a registered id or an `EnvSpec`. `env_kwargs` and `more`, all other keywords, go to the environment's
+    constructor; one with a name of this list, such as `timeout`, goes there by the former. The environment is an
+    `AnchorEnv`, or any other whose `info` has the same keys; its wrappers are kept, and without a `panel` a task is a
+    seed. A `label` it does not give is the anchor. `anchor_name` tells the kind and version of its anchors, as a
     recording's header does. After an error in `step`, call `reset`. The constructor raises `ValueError` for a size,
     `dynamics` or backend that there is not, and what the environment's constructor raises.
 
@@ -71,15 +72,18 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         num_workers: int | None = None,
         timeout: float = 60.0,
         dynamics: str | None = None,
-        **env_kwargs: Any,
+        env_kwargs: dict[str, Any] | None = None,
+        **more: Any,
     ) -> None:
         for name, value in (("num_groups", num_groups), ("group_size", group_size)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
         self.num_groups, self.group_size = num_groups, group_size
         self.num_envs = num_groups * group_size
+        env_kwargs = {**(env_kwargs or {}), **more}
         env = make_member(env_id, env_kwargs)  # tells the spaces and the panel
-        with closing(env):
+        with ExitStack() as opened:
+            opened.callback(env.close)
             if isinstance(env, ForeignEnv):
                 env.check()
             self.dynamics = dynamics_of(env, dynamics)
@@ -87,8 +91,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
                 env.reset(seed=0, options={"task": 0})
                 env.seed_noise(0)  # refused at once where it would be in every reset
             self.members = make_backend(backend, env_id, env_kwargs, num_groups, group_size, num_workers, timeout)
-            # Gymnasium 1.4 closes no environment that is dropped.
-            weakref.finalize(self, self.members.close).atexit = False
+            opened.callback(self.members.close)
             self.metadata = {**env.metadata, **self.metadata}
             self.domain, self.templates = env.domain, env.templates
             self.stochastic, self.placeholder, self.replies = env.stochastic, env.placeholder, env.replies
@@ -98,6 +101,9 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             self.single_action_space = env.action_space
             self.observation_space = batch_space(env.observation_space, self.num_envs)
             self.action_space = batch_space(env.action_space, self.num_envs)
+            # The panel may play the first environment. Gymnasium 1.4 closes no environment that is dropped.
+            self._close = weakref.finalize(self, opened.pop_all().close)
+            self._close.atexit = False
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
         self._everyone = list(range(self.num_envs))
         self._observations: Any = [None] * self.num_envs
@@ -180,8 +186,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the members: Gymnasium's `close` calls this, with `kwargs` that are not used."""
-        if hasattr(self, "members"):  # Gymnasium's finalizer comes here, too, where the constructor failed
-            self.members.close()
+        if hasattr(self, "_close"):  # Gymnasium's finalizer comes here, too, where the constructor failed
+            self._close()
 
     def render(self) -> tuple[Any, ...]:
         return self.members.render()

@@ -133,7 +133,7 @@ def _starts(
     config: TrainConfig, split: str, tasks: Sequence[int], options: dict[str, Any], progress: Callable[[int], None]
 ) -> dict[int, Start]:
     seeds = [stream("evaluation", config.seed, task) for task in tasks]
-    env_id, kwargs = config.registered_id(), {**config.env.kwargs, "split": split, "replies": config.replies}
+    env_id, kwargs = config.registered_id(), {**config.env.kwargs, "split": split, "replies": "thought"}
     given = f"--teacher {' '.join(f'{name}={value}' for name, value in options.items())}: " if options else ""
     with environment_errors(f"{given}the expert of {config.env.id} cannot play", env_id):
         played = play_teacher(env_id, kwargs, tasks, seeds, config.rollout.dynamics, options, progress)

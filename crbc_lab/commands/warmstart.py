@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from crbc_envs.actions import CLOSE_THINK, OPEN_THINK, tagged
+from crbc_envs.actions import CLOSE_THINK, OPEN_THINK, Replies, requested_action, tagged
 from crbc_envs.demonstrations import Demonstration, Env, corrected_steps, expert_steps, prompted, random_successes
 from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.storage.files import refuse_link, replacing_folder
@@ -209,9 +209,7 @@ def _lessons(
 
 def _corrections(config: WarmstartConfig, policy: TransformersPolicy) -> Iterator[tuple[Prompt, str]]:
     """The expert's replies at states that the policy came to, endless: it plays `BATCH` training tasks at a time."""
-    worlds = [
-        (make_member(one.registered_id(), {**one.env.kwargs, "split": "train"}), one) for one in config.environments()
-    ]
+    worlds = [(_member(one, one.replies), one) for one in config.environments()]  # reads replies as the play does
     rng = np.random.default_rng([config.seed, 4])
     for number, (env, world) in enumerate(cycle(worlds)):
         tasks = rng.integers(len(env.panel), size=BATCH).tolist()
@@ -237,12 +235,13 @@ def _require_playable(config: WarmstartConfig) -> int:
     return checked.panels["test"]
 
 
+def _member(config: WarmstartConfig, replies: Replies) -> Env:
+    return make_member(config.registered_id(), {**config.env.kwargs, "split": "train", "replies": replies})
+
+
 def _has_teacher(config: WarmstartConfig) -> bool:
     """Whether the environment has an expert. Raises `ConfigError` for options that it does not know."""
-    env = make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})
-    if not hasattr(env, "expert"):
-        return False
-    with closing(env):
+    with closing(_member(config, "thought")) as env:
         env.reset(seed=0, options={"task": 0})
         try:
             expert = env.expert(np.random.default_rng(0), **config.teacher)
@@ -257,15 +256,11 @@ def _demonstrations(
     """An endless iterator of prompts and replies over the training tasks, in turn from each environment."""
     configs = config.environments() * (STREAMS if _has_teacher(config) else 1)
     seeds = np.random.default_rng([config.seed, 1]).spawn(len(configs))
-    each = [_of_one(one, rng, on_episode) for one, rng in zip(configs, seeds, strict=True)]
+    each = []
+    for one, rng in zip(configs, seeds, strict=True):
+        env = _member(one, "thought")  # an expert may reply with a bare action
+        each.append(_prompted(one, env, _steps(one, env, rng, on_episode), rng))
     return (next(one) for one in cycle(each))
-
-
-def _of_one(
-    config: WarmstartConfig, rng: np.random.Generator, on_episode: Callable[[bool], None]
-) -> Iterator[tuple[Prompt, str]]:
-    env = make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})
-    yield from _prompted(config, env, _steps(config, env, rng, on_episode), rng)
 
 
 def _prompted(
@@ -273,6 +268,11 @@ def _prompted(
 ) -> Iterator[tuple[Prompt, str]]:
     lapse = config.lapse
     for prompt, info, reply in prompted(PromptWindow.of(env, **prompt_options(config)), steps):
+        if requested_action(reply, config.replies) is None:
+            raise ConfigError(
+                f"the expert of {config.env.id} replies {reply!r}, and env.replies={config.replies} reads no action in "
+                "it: let it reply with crbc_envs.actions.tagged(action, thought)"
+            )
         if lapse is not None and lapse.action in info["admissible_actions"] and rng.random() < lapse.share:
             yield prompt, tagged(lapse.action, lapse.thought)
         else:
@@ -305,7 +305,8 @@ def _backward(policy: TransformersPolicy, turns: list[Turn], parts: int) -> floa
     weights = token_weights(rows.response_length, rows.group, "token")
     size = None if parts == 1 else math.ceil(len(turns) / parts)
     total = 0.0
-    for batch in micro_batches(rows, np.arange(len(turns)), weights, policy.pad, size):
+    for part in micro_batches(rows, np.arange(len(turns)), weights, policy.pad, size):
+        batch = part.to(policy.device)
         logprobs, _ = policy.logprobs(batch, temperature=1.0)
         nll = -(logprobs * batch.response_mask * batch.weights[:, None]).sum()
         nll.backward()

@@ -37,7 +37,7 @@ def play_scripted(
     has the same noise. All other draws are those of `rng(script, its seed)`. Where the expert has no advice, its reply
     counts as malformed. Raises `ConfigError` where the environment has no expert.
     """
-    env_kwargs = {**config.env.kwargs, "split": split, "replies": "tags"}
+    env_kwargs = {**config.env.kwargs, "split": split, "replies": "thought"}  # reads bare actions, too
     with closing(make_member(config.registered_id(), env_kwargs)) as env:
         own = dynamics_of(env, config.rollout.dynamics) == INDEPENDENT
         for start in range(0, len(tasks), batch_size):

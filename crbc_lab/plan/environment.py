@@ -170,9 +170,8 @@ def _unknown(spec: EnvSpec, kwargs: dict[str, Any]) -> str:
 
 def played_slope(config: TrainConfig) -> str:
     """The calibration slope of two seconds of play on training tasks: whether anchors hide state."""
-    with closing(
-        make_member(config.registered_id(), {**config.env.kwargs, "split": "train", "replies": "tags"})
-    ) as env:
+    kwargs = {**config.env.kwargs, "split": "train"}
+    with closing(make_member(config.registered_id(), kwargs)) as env:
         tasks = rng("calibration").integers(len(env.panel), size=48).tolist()
         found = credit.calibration(list(played_groups(env, tasks, seconds=2.0)))
         return f"{env.anchor_name}, {found}{'; they hide state' * found.hidden}"

@@ -51,7 +51,7 @@ def merge_adapter(model: PreTrainedModel, folder: Path, about: dict[str, Any]) -
         set_peft_model_state_dict(adapted, factors)
         own = get_peft_model_state_dict(adapted, save_embedding_layers=False)
         if differing := sorted(factors.keys() ^ own.keys()):
-            raise ValueError(f"{len(differing)} factors differ, the first is {differing[0]}")
+            raise ValueError(f"{len(differing)} factors differ, such as {differing[0]}; if it is, merge it with peft")
         adapted.merge_and_unload()
 
 

@@ -36,9 +36,7 @@ def open_groups(
         config.rollout.backend,
         config.rollout.num_workers,
         dynamics=config.rollout.dynamics,
-        **config.env.kwargs,
-        split=split,
-        replies=replies or config.replies,
+        env_kwargs={**config.env.kwargs, "split": split, "replies": replies or config.replies},
     )
 
 

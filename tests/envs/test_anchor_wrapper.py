@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import lake_env
@@ -102,6 +102,46 @@ def test_the_panel_outlives_the_environment():
     env.panel[4]
     env.close()
     assert env.panel[5] == expected
+
+
+class Closing(gymnasium.Env):
+    """Begins with what its seed draws, and is gone once it is closed. `left` counts those that are open."""
+
+    action_space, observation_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(1000)
+    left: ClassVar[set[int]] = set()
+
+    def __init__(self):
+        self.left.add(id(self))
+
+    def __deepcopy__(self, memo):
+        return Closing()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        assert id(self) in self.left, "it is closed"
+        return int(self.np_random.integers(1000)), {}
+
+    def step(self, action):
+        return 0, 1.0, True, False, {}
+
+    def close(self):
+        self.left.discard(id(self))
+
+
+def closing_env(split="train"):
+    return AnchorWrapper(Closing(), lambda env, seen: seen, success=lambda reward, over, info: True, split=split)
+
+
+def test_a_group_has_its_panel_until_it_is_closed_and_closes_all():
+    gymnasium.register("Closing-v0", entry_point=closing_env)
+    try:
+        envs = GroupVectorEnv("Closing-v0", 2, 2)
+        envs.panel.digest(4)
+        envs.reset(seed=0)
+        envs.close()
+        assert not Closing.left
+    finally:
+        del gymnasium.registry["Closing-v0"]
 
 
 def test_levels_are_closed_when_the_next_one_is_made():

@@ -1,6 +1,7 @@
 """Environments that keep the contract of anchors in other ways than by being an AnchorEnv."""
 
 import gymnasium
+import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
 from anchors import INVALID, anchor_key
@@ -43,6 +44,21 @@ class CountdownEnv(gymnasium.Env):
             **more,
         }
         return {key: value for key, value in info.items() if key != self.missing}
+
+
+class NumpyCountdown(CountdownEnv):
+    """Tells what it got, and has flags and numbers of NumPy; with `early`, every step is a success and ends nothing."""
+
+    def __init__(self, timeout=60, early=False):
+        super().__init__()
+        self.timeout, self.early = timeout, early
+
+    def step(self, action):
+        self.got = action
+        observation, reward, over, cut, info = super().step(action)
+        flags = {"success": np.bool_(info["success"] or self.early), "valid": np.bool_(info["valid"])}
+        numbers = {"step": np.int64(info["step"]), "score": np.float32(info["score"])}
+        return observation, reward, np.bool_(over), cut, {**info, **flags, **numbers}
 
 
 class Hints(gymnasium.Wrapper, RecordConstructorArgs):
@@ -94,6 +110,7 @@ def numbered_sokoban(**options):
 HINTS = Hints.wrapper_spec(word="by the spec")
 
 gymnasium.register("Countdown-v0", entry_point="foreign_envs:CountdownEnv")
+gymnasium.register("NumpyCountdown-v0", entry_point="foreign_envs:NumpyCountdown")
 gymnasium.register("SplitCountdown-v0", entry_point="foreign_envs:split_countdown")
 gymnasium.register("HintedSokoban-v0", entry_point="foreign_envs:hinted_sokoban")
 gymnasium.register("UnrecordedSokoban-v0", entry_point="foreign_envs:unrecorded_sokoban")

@@ -53,6 +53,11 @@ class InnerEnv(toy_env.CorridorEnv):
         return {"key": {str(self.key + 1)}}
 
 
+class NoTestAnchors(toy_env.CorridorEnv):
+    def _anchor(self):
+        return None if self.panel.split == "test" else super()._anchor()
+
+
 class NoSplits(toy_env.CorridorEnv):
     def __init__(self, max_steps=30, render_mode=None):
         super().__init__("train", max_steps, render_mode=render_mode)
@@ -65,7 +70,7 @@ class OwnSplits(toy_env.CorridorEnv):
         super().__init__("train", render_mode=render_mode)
 
 
-for kind in (SameTasks, InnerEnv, NoSplits, OwnSplits):
+for kind in (SameTasks, InnerEnv, NoSplits, NoTestAnchors, OwnSplits):
     # A function cannot be imported elsewhere, so the checks start no other processes.
     gymnasium.register(f"{kind.__name__}-v0", entry_point=lambda kind=kind, **options: kind(**options))
 
@@ -194,6 +199,11 @@ def test_the_check_goes_on_where_there_are_no_such_splits():
     report = check("OwnSplits-v0")
     assert report.splits is None
     assert report.skipped["splits"] == "split must be train or dev; got 'validation'"
+
+
+def test_a_task_of_another_split_that_cannot_be_played_fails_the_check():
+    with pytest.raises(crbc_envs.AnchorEnvError, match="check 'splits': EnvError: .*the anchor is None"):
+        check("NoTestAnchors-v0")
 
 
 # ---- the command ----------------------------------------------------------------------------------

@@ -196,3 +196,48 @@ def test_random_play_and_the_expert_demonstrate_in_them():
     _, info, reply = next(expert_steps(env, np.random.default_rng(0)))
     assert info["step"] == 0 and reply.startswith("<think>")
     assert next(expert_steps(make_member("Countdown-v0", {}), np.random.default_rng(0)), None) is None
+
+
+@pytest.mark.parametrize("reply", ["one", " One", "<think>t</think><action>one</action>", "<think>t</think>one"])
+def test_a_reply_is_read_for_an_environment_that_reads_none(reply):
+    env = make_member("Countdown-v0", {})
+    env.reset(options={"task": 0})
+    assert env.accepts(reply) and not env.accepts("<action></action>")
+    assert env.step(reply)[4]["action"] == "one"
+    assert env.step("<think>t</think><action>three</action>")[4]["valid"] is False
+    assert random_successes(env, np.random.default_rng(0), 60)
+
+
+@pytest.mark.parametrize(
+    ("reply", "got"),
+    [
+        ("<think>t</think><action>Say  Hello</action>", "say hello"),
+        ("Say  Hello", "Say  Hello"),
+        ("<think>", "<think>"),
+    ],
+)
+def test_free_text_comes_without_its_tags_and_all_else_as_it_is(reply, got):
+    env = make_member("NumpyCountdown-v0", {})
+    env.reset(options={"task": 0})
+    env.step(reply)
+    assert env.unwrapped.got == got
+
+
+def test_flags_and_numbers_of_numpy_are_those_of_python():
+    with closing(GroupVectorEnv("NumpyCountdown-v0", 1, 2)) as envs:
+        info = one_episode(envs)[-1]
+        assert (info["success"].dtype, info["step"].dtype, info["score"].dtype) == (bool, int, float)
+        assert envs.groups()
+    crbc_envs.check_anchor_env(gymnasium.make("NumpyCountdown-v0"), episodes=4, fuzz=20, split_tasks=0)
+
+
+def test_a_success_that_ends_nothing_is_told_at_its_step():
+    with pytest.raises(
+        TypeError, match="NumpyCountdown-v0, step 1: a success does not terminate the episode, as it must"
+    ):
+        GroupVectorEnv("NumpyCountdown-v0", 1, 2, early=True)
+
+
+def test_an_argument_of_the_environment_may_have_the_name_of_one_of_the_group():
+    with closing(GroupVectorEnv("NumpyCountdown-v0", 1, 2, timeout=7, env_kwargs={"timeout": 5})) as envs:
+        assert [env.unwrapped.timeout for env in envs.members.envs] == [5, 5]

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from learner_fixtures import fresh_policy, small, write_config
@@ -18,6 +19,8 @@ from refusals import refusal
 from rich.console import Console
 from warm import Warm
 
+from crbc_envs.actions import requested_action
+from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.storage.rollouts import read_recording
 from crbc_envs.tasks import rng
 from crbc_envs.vector.members import make_member
@@ -238,6 +241,22 @@ def test_sokobans_two_scores_are_those_of_its_rollouts() -> None:
     assert told["return"] == pytest.approx(np.mean([sum(rewards) for rewards in returns]))
     assert told["text_score"] == pytest.approx(np.mean([sum(rewards) for rewards in returns for _ in rewards]))
     assert told["text_score"] < told["return"]
+
+
+class Terse(SokobanEnv):
+    """Its expert replies with bare actions."""
+
+    def expert(self, rng: np.random.Generator, **options: Any) -> Any:
+        expert = super().expert(rng, **options)
+        return None if expert is None else lambda seen, info: requested_action(expert(seen, info))
+
+
+def test_an_expert_may_reply_with_a_bare_action() -> None:
+    gymnasium.register("Terse-v1", entry_point=Terse, kwargs={"observation": "text"})
+    config = small(Path("unused"), env={"id": "Terse-v1", "kwargs": {}})
+    (columns,) = play_scripted("expert", config, "test", range(4), [0] * 4, 0)
+    assert columns["success"].all() and not columns["invalid"].any()
+    del gymnasium.registry["Terse-v1"]
 
 
 def test_a_policys_scores_are_those_of_its_rollouts() -> None:

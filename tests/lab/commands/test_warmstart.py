@@ -7,10 +7,11 @@ from collections import Counter
 from itertools import islice
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
-import toy_env  # noqa: F401  registers Corridor-v0
+import toy_env  # registers Corridor-v0
 from learner_fixtures import fresh_policy
 from paths import ROOT
 
@@ -169,6 +170,41 @@ def test_a_lapse_is_said_and_what_the_expert_says_is_done(tmp_path):
 def test_nobody_can_correct_without_an_expert(tmp_path):
     with pytest.raises(ConfigError, match="dagger: Corridor-v0 has no expert"):
         warmstart(own(tmp_path, dagger=0.5))
+
+
+def test_the_policy_s_replies_are_read_in_its_corrections_as_they_were_played(tmp_path, monkeypatch):
+    read_by = []
+    monkeypatch.setattr(
+        warmstart_module, "corrected_steps", lambda env, *_, **__: iter([read_by.append(env.replies)] * 0)
+    )
+    monkeypatch.setattr(warmstart_module, "BATCH", 1)
+    config = WarmstartConfig(out=str(tmp_path / "w"), env=SOKOBAN, max_new_tokens=4)
+    monkeypatch.setattr(warmstart_module, "cycle", iter)  # of one environment, once
+    assert not list(_corrections(config, fresh_policy()))
+    assert read_by == [config.replies] == ["tags"]
+
+
+class Terse(toy_env.CorridorEnv):
+    """Its expert replies with bare actions."""
+
+    def expert(self, rng, **options):
+        def reply(observation, info):
+            actions = info["admissible_actions"]
+            return next((action for action in actions if "door" in action or "take" in action), "right")
+
+        return reply
+
+
+gymnasium.register("Terse-v0", entry_point=Terse)
+
+
+def test_lessons_that_the_policy_could_not_play_are_refused(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"expert of Terse-v0 replies '.*', and env.replies=tags reads no action in it: .*tagged"
+    ):
+        warmstart(own(tmp_path, env={"id": "Terse-v0", "kwargs": {}}))
+    thought = own(tmp_path, env={"id": "Terse-v0", "kwargs": {}, "replies": "thought"})
+    assert all("<" not in reply for _, reply in islice(_demonstrations(thought), 40))
 
 
 # ---- without an expert -----------------------------------------------------------------------------

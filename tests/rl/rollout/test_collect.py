@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
-from learner_fixtures import fresh_policy
+from learner_fixtures import fresh_policy, small
 
 from anchors import INVALID
 from crbc_envs import GroupVectorEnv
 from crbc_envs.actions import tagged
 from crbc_envs.prompts import Prompt
+from crbc_envs.sokoban.env import SokobanEnv
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.credit import advantages_interned
 from crbc_rl.policies.api import Queue, answer
 from crbc_rl.policies.copying import MadeUpWords
-from crbc_rl.rollout.collect import collect, queue_of
+from crbc_rl.rollout.collect import collect, open_groups, queue_of
 from crbc_rl.training.clock import Clock
 
 
@@ -38,6 +42,21 @@ def _play(policy: Scripted, **kwargs: object) -> tuple[GroupVectorEnv, object]:
     envs = GroupVectorEnv("CRBC-Sokoban-v0", 6, 2, observation="text", replies="tags")
     sample = collect(envs, policy, range(6), range(6), prompt="compact", temperature=1.0, max_new_tokens=4)
     return envs, sample
+
+
+class Timed(SokobanEnv):
+    def __init__(self, timeout: int = 60, **options: Any) -> None:
+        super().__init__(**options)
+        self.timeout = timeout
+
+
+def test_the_environment_gets_every_argument_of_a_config(tmp_path: Path) -> None:
+    gymnasium.register("Timed-v0", entry_point=Timed)
+    config = small(tmp_path, env={"id": "Timed-v0", "kwargs": {"timeout": 5, "observation": "text"}})
+    with closing(open_groups(config, "test", 1, 2)) as envs:
+        told = [(env.timeout, env.panel.split, env.replies) for env in envs.members.envs]
+    assert told == [(5, "test", "tags")] * 2
+    del gymnasium.registry["Timed-v0"]
 
 
 def test_only_live_members_generate() -> None:
