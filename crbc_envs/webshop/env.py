@@ -164,6 +164,10 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         products = [self.shop.catalogue[number] for number in winners(self.shop).of(self.session.goal)]
         return {"product": [product.asin for product in products], "kind": [product.query for product in products]}
 
+    @property
+    def reward_tagger(self) -> str:
+        return self.shop.tagger
+
     def page(self) -> Rows:
         from crbc_envs.webshop.shop.layout import rows
 
@@ -171,7 +175,7 @@ class WebShopEnv(AnchorEnv[str, Goal]):
 
     def _info(self) -> dict[str, Any]:
         info = super()._info()
-        info["reward_tagger"] = self.shop.tagger
+        info["reward_tagger"] = self.reward_tagger
         if self.session.reward:
             info["reward_parts"] = self.session.reward.parts()
         return info

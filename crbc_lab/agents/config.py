@@ -117,7 +117,7 @@ class AgentsConfig(RunConfig):
     environment has one."""
     split: Literal["train", "validation", "test"] = "test"  # Whose tasks are played.
     episodes: int = Field(128, ge=1)
-    """The first tasks of the split are played."""
+    """So many tasks of the split are played, those that `crbc eval` plays by default."""
     seeds: tuple[int, ...] = (0,)
     """The tasks are played once with each seed."""
     model: ModelSection = ModelSection()

@@ -17,7 +17,8 @@ from crbc_lab.agents.transcript import THOUGHT, Style, Turn
 from crbc_rl.errors import ConfigError
 
 SEARCHED, PLAYED = 200, 20
-"""Training tasks among which those of a kind are looked for, and how many of these the expert plays at most."""
+"""Training tasks among which those of a kind are looked for where no list orders them, and how many of these the expert
+plays at most."""
 LONGEST = 15
 """Actions of an example; where too few are so short, the shortest are taken."""
 
@@ -44,8 +45,8 @@ class ExpertExamples:
 
     def _find(self, kind: str) -> list[str]:
         panel = self.chat.env.panel
-        near = range(min(SEARCHED, len(panel)))
-        numbers = [n for n in near if panel[n].kind == kind] or list(near)
+        near = range(len(panel) if panel.listed else min(SEARCHED, len(panel)))  # listed by name, kinds lie far apart
+        numbers = [n for n in near if panel.kind(n) == kind] or list(near)
         played: list[tuple[int, int, str]] = []  # actions, task, transcript
         for number in numbers[:PLAYED] if self.count else ():
             if (example := self._play(number)) is not None:

@@ -34,6 +34,7 @@ from crbc_rl.config import flat
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
+from crbc_rl.rollout.panel import choose
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.own import lock
 
@@ -62,6 +63,7 @@ class Run:
         places = self.config.episodes * len(self.config.seeds)
         for _ in range(min(self.config.limits.concurrency, places)):
             self.chats.append(self._chat(self.config.split, self.config.env.kwargs))
+        self.chosen = choose(self.chats[0].env.panel, self.config.split, self.config.episodes)
         self.examples: Examples = lambda kind: ()
         react = self.config.react
         if react.text is not None:
@@ -85,10 +87,11 @@ class Run:
 
     def panel(self) -> dict[str, Any]:
         """What is played: the environment, its tasks and one hash over their contents."""
-        env, episodes = self.chats[0].env, self.config.episodes
+        env, tasks = self.chats[0].env, self.chosen.tasks
         played = {"env": self.config.env.id, "kwargs": self.config.env.kwargs, "split": env.panel.split}
-        digest = str(env.panel.digest(episodes))
-        return {**played, "data": getattr(env, "data", ""), "tasks": episodes, "digest": digest}
+        tagger = {"reward_tagger": env.reward_tagger} if hasattr(env, "reward_tagger") else {}
+        told = {"data": getattr(env, "data", ""), "panel": self.chosen.name, **tagger}
+        return {**played, **told, "tasks": len(tasks), "digest": self.chosen.digest(env.panel)}
 
     def play(
         self,
@@ -107,7 +110,7 @@ class Run:
         config, panel = self.config, self.panel()
         held = open_folder(folder, config, panel)
         ledger, records = Ledger(folder / CALLS, config), Records(folder, config.env.id, self._example_tasks())
-        places = [(seed, task) for seed in config.seeds for task in range(config.episodes)]
+        places = [(seed, task) for seed in config.seeds for task in self.chosen.tasks]
 
         known = records.episodes
         todo = [place for place in places if place not in known or (again and known[place]["unanswered"])]
@@ -200,10 +203,10 @@ def _difference(kept: Any, now: dict[str, Any]) -> str:
     return ""
 
 
-def first_prompts(run: Run, tasks: Sequence[int] = (0,)) -> list[str]:
-    """The first prompt of each of these tasks, as the agent would ask it."""
+def first_prompts(run: Run, tasks: Sequence[int] | None = None) -> list[str]:
+    """The first prompt of each of these tasks, or of the run's first one, as the agent would ask it."""
     shown = []
-    for task in tasks:
+    for task in run.chosen.tasks[:1] if tasks is None else tasks:
         asking = run.agent()(Episode(run.chats[0], task, 0, 0))
         shown.append(next(asking).text)
         asking.close()

@@ -78,8 +78,8 @@ def dry_run(config: AgentsConfig, folder: Path, console: Console) -> None:
         f"{config.name}: a plan; nothing is asked or written",
         f"agent        {config.agent}, {config.trials} trial(s) of each task at most",
         f"model        {model.name} {f'at {place}' if place else 'in this process'}",
-        f"panel        {panel['env']}, {panel['data'] or 'own'} data, {config.episodes:,} {panel['split']} tasks, "
-        f"{len(config.seeds)} seed(s), digest {panel['digest'][:16]}",
+        f"panel        {panel['env']}, {panel['data'] or 'own'} data, {config.episodes:,} {panel['split']} tasks "
+        f"({panel['panel']}), {len(config.seeds)} seed(s), digest {panel['digest'][:16]}",
         f"calls        {f'at most {most:,}' if most else 'no limit: the environment names no limit of steps'}",
         f"budget       {' or '.join(budget) or 'none: set limits.tokens or limits.money'}",
         f"run folder   {folder}",
@@ -91,7 +91,8 @@ def dry_run(config: AgentsConfig, folder: Path, console: Console) -> None:
 
 def check(config: AgentsConfig) -> None:
     """Raise `ConfigError` where the environment cannot be played, with what is missing and how to get it."""
-    env = check_env(config)
+    taught = config.agent != "direct" and config.react.examples and config.react.text is None
+    env = check_env(config, [config.split, *["train"] * bool(taught and config.split != "train")])
     problems = [*env.errors, *(f"{finding.name}: {finding.fix}" for finding in env.findings)]
     if problems:
         raise ConfigError(f"{config.name} cannot start here: {'; '.join(problems)}")

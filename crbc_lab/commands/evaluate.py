@@ -84,13 +84,13 @@ def evaluate(given: Path, policy: str | Path | ChatPolicy | None, order: Order, 
     if found.kind == "config" and (trained or policy == "start"):  # a run and a warm start tell how long replies are
         taught = config if other is None else config.model_copy(update={"model": str(other), "base": None})
         config = config.model_copy(update={"rollout": fitting(taught, expert_lengths(taught)).rollout})
-    panel, digest = order.chosen(config)
+    panel, told = order.chosen(config)
     torch.set_num_threads(config.threads)
     player = _player(policy, trained, Run(found.path, config), panel, order, console)
     if order.out is None:
         rows = _played(player, panel, None, console)
     else:
-        played = identity(config, panel, digest, player.identity)
+        played = identity(config, panel, told, player.identity)
         document = finished(order.out, played)
         if document is None:
             with recording(order.out, played, panel, order.resume) as kept:

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from crbc_envs.vector.contract import attribute
 from crbc_envs.vector.members import make_member
 from crbc_lab.commands.tasks import ChosenTasks
 from crbc_lab.commands.warmstart_config import read_recipe
@@ -83,15 +84,18 @@ class Order:
         """The number of tasks that are played."""
         return len(self.tasks.tasks) if self.tasks is not None else self.episodes or config.eval.test_episodes
 
-    def chosen(self, config: TrainConfig) -> tuple[EvalPanel, str]:
-        """What is played, and its digest where a file keeps it: it may cost as much as to begin all tasks."""
+    def chosen(self, config: TrainConfig) -> tuple[EvalPanel, dict[str, str]]:
+        """What is played, and where a file keeps it its digest, which may cost as much as to begin all tasks, and the
+        tagger of the environment's reward, if it has one."""
         split = self.played_split
         with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": split})) as env:
             if self.tasks is not None:
                 chosen = self.tasks.panel(env.panel, split)
             else:
                 chosen = choose(env.panel, split, self.count(config), config.eval.panel)
-            return chosen, "" if self.out is None else chosen.digest(env.panel)
+            told = {"digest": chosen.digest(env.panel)} if self.out is not None else {}
+            tagger = attribute(env, "reward_tagger", "")
+            return chosen, {**told, **({"reward_tagger": tagger} if tagger else {})}
 
 
 def require_place(out: Path, resume: bool) -> None:

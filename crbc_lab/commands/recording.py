@@ -31,8 +31,11 @@ BEGINNING = b'{"format": '
 """How the file of finished episodes begins. Nobody else's file is ever cut."""
 
 
-def identity(config: TrainConfig, panel: EvalPanel, digest: str, policy: Mapping[str, Any]) -> dict[str, Any]:
-    """All that decides the episodes of an evaluation, as plain data. `digest` is the panel's; `policy` says which."""
+def identity(
+    config: TrainConfig, panel: EvalPanel, told: Mapping[str, str], policy: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All that decides the episodes of an evaluation, as plain data. `told` has the panel's digest, and what else its
+    environment tells; `policy` says which."""
     env, rollout = config.env, config.rollout
     template = None if env.template is None else hashlib.sha256(env.template.encode()).hexdigest()
     settings = {
@@ -55,7 +58,7 @@ def identity(config: TrainConfig, panel: EvalPanel, digest: str, policy: Mapping
         "panel": {
             "name": panel.name,
             "version": panel.version,
-            "digest": digest,
+            **told,
             "episodes": len(panel.tasks),
         },
         "seed": config.seed,
@@ -174,7 +177,7 @@ def _require_same(path: Path, kept: Mapping[str, Any], now: Mapping[str, Any]) -
     """Raise `ConfigError` naming what differs between a kept evaluation and the one that is asked for."""
     before, after = flat({name: kept.get(name) for name in now}), flat(now)
     for name in [*after, *before]:
-        if before.get(name) != after.get(name):
+        if before.get(name) != after.get(name) and name != "policy.url":  # a server may start elsewhere
             raise ConfigError(
                 f"{path} is of an evaluation with {name} = {shown(before.get(name))}, and now it is "
                 f"{shown(after.get(name))}: undo the change to continue it, or choose another --out"

@@ -14,6 +14,7 @@ from scripted_model import FaultyModel, ScriptedPolicy, agents_config, play, ser
 from crbc_envs.storage.rollouts import read_groups, read_recording
 from crbc_lab import cli
 from crbc_lab.agents.config import ModelSection, load_agents_config
+from crbc_lab.commands import agents
 from crbc_lab.commands.agents import fitted, open_model
 from crbc_rl.config.extensions import Module
 from crbc_rl.errors import ConfigError
@@ -154,6 +155,22 @@ def test_a_local_model_of_few_positions_keeps_half_of_them_for_the_prompt(tmp_pa
     with pytest.raises(ConfigError, match="2,048 new tokens leaves no room for a prompt"):
         open_model(named)
     assert fitted(config) == config, "a server's model has its own limit"
+
+
+def test_a_shipped_config_takes_a_local_model_of_few_positions(tmp_path: Path) -> None:
+    fresh_policy().save(tmp_path / "model")
+    for path in CONFIGS:
+        local = ["model.name=" + str(tmp_path / "model")]
+        assert fitted(load_agents_config(path, local)).model.max_tokens == 1_024
+
+
+def test_only_the_splits_that_are_played_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    checked = agents.check_env
+    monkeypatch.setattr(agents, "check_env", lambda config, splits: seen.append(splits) or checked(config, splits))
+    for agent, react in (("direct", {}), ("react", {"examples": 0}), ("react", {}), ("reflexion", {})):
+        agents.check(agents_config(tmp_path, agent, react=react))
+    assert seen == [["test"], ["test"], ["test", "train"], ["test", "train"]]
 
 
 @pytest.mark.parametrize(

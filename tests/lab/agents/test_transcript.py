@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import foreign_envs  # noqa: F401  registers SplitCountdown-v0
+import gymnasium
 import numpy as np
 import pytest
+import toy_env
 from scripted_model import ScriptedPolicy, agents_config, play
 
 from crbc_envs.actions import CUT_ACTION, CUT_THOUGHT
 from crbc_envs.storage.rollouts import read_recording
+from crbc_envs.tasks import Task
 from crbc_lab.agents.ledger import Answer
 from crbc_lab.agents.react import _cut
 from crbc_lab.agents.reflexion import memory_text, plan_of, reflection_prompt
 from crbc_lab.agents.run import Run, first_prompts
 from crbc_lab.agents.transcript import BRACKET, LINE, Head, transcript_prompt
+from crbc_rl.rollout.panel import choose
 
 HOUSE = {"id": "CRBC-ALFWorld-v0", "kwargs": {"rooms": "small", "max_steps": 6}}
 SHOP = {"id": "CRBC-WebShop-v0", "kwargs": {"max_steps": 6}}
@@ -64,6 +69,43 @@ def test_a_household_transcript_is_as_published(tmp_path: Path) -> None:
     assert prompts[4] == f"{prompts[3]} think: Hm.\nOK.\n>"
     assert len(prompts) == 6, "a thought counts as a turn, and there are as many turns as steps"
     assert told["endings"] == {"turns": 1} and told["thoughts"] == 2 and told["steps"] == 4
+
+
+class Listed(toy_env.Corridors):
+    """Tasks in the order of their names: all near ones first, and the examples of far ones beyond the first 200."""
+
+    listed = True
+
+    def _task(self, index: int) -> Task[Any]:
+        return replace(super()._task(index % 27), id=f"{self.split}/{index}", kind="near" if index < 205 else "far")
+
+
+class ListedEnv(toy_env.CorridorEnv):
+    def __init__(self, split: str = "train", **options: Any) -> None:
+        super().__init__(split, **options)
+        self.panel = Listed(split, 220)
+
+    def expert(self, rng: np.random.Generator, **options: Any) -> Any:
+        def reply(seen: Any, info: dict[str, Any]) -> str:
+            ways = ("take key", "open door", "right" if self.held or self.key > self.cell else "left")
+            return next(way for way in ways if way in info["admissible_actions"])
+
+        return reply
+
+
+gymnasium.register("Listed-v0", entry_point=ListedEnv)
+
+
+def test_of_tasks_in_the_order_of_their_names_each_kind_is_played_and_taught(tmp_path: Path) -> None:
+    config = agents_config(tmp_path, env={"id": "Listed-v0", "kwargs": {}}, react={"examples": 1}, episodes=4)
+    with closing(Run(config)) as run:
+        assert sorted(run.chats[0].env.panel.kind(task) for task in run.chosen.tasks) == ["far", "far", "near", "near"]
+        assert run.chosen.tasks == choose(run.chats[0].env.panel, "test", 4).tasks
+        assert run.panel()["panel"] == "even"
+        run.examples("far"), run.examples("near")
+        far, near = (int(run._example_tasks()[kind][0].rpartition("/")[2]) for kind in ("far", "near"))
+        assert near < 205 <= far
+        assert first_prompts(run) == first_prompts(run, run.chosen.tasks[:1])
 
 
 def test_examples_stand_before_the_task_and_end_with_success(tmp_path: Path) -> None:

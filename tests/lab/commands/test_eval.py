@@ -24,6 +24,7 @@ from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.storage.rollouts import read_recording
 from crbc_envs.tasks import rng
 from crbc_envs.vector.members import make_member
+from crbc_envs.webshop.env import WebShopEnv
 from crbc_lab import cli, progress
 from crbc_lab.commands import evaluate, recording
 from crbc_lab.evaluation.record import columns_of, read_evaluation, record_metrics, rows_of, written
@@ -175,6 +176,9 @@ def test_what_differs_is_named_before_anything_is_played(config: Path, capsys: p
     begun = (*asked, "b.json", "--resume")
     assert "policy.which = 'random', and now it is 'expert'" in refused(capsys, *(*begun[:2], "expert", *begun[3:]))
     assert "panel.digest = " in refused(capsys, *begun[:4], "7", *begun[5:])
+    moved = {**header, "policy": {**header["policy"], "url": "http://elsewhere/v1"}, "rows": data["rows"]}
+    Path("moved.json").write_text(json.dumps({**data, **moved}))
+    cli.main(["eval", *asked, "moved.json", "--resume"])  # a server may start elsewhere
     write_config(config, Path("none"), env=ROOMS, seed=3)
     assert "seed = 0, and now it is 3" in refused(capsys, *begun)
     assert "seed = 0, and now it is 3" in refused(capsys, *asked, "a.json", "--resume")
@@ -196,6 +200,18 @@ def test_what_differs_is_named_before_anything_is_played(config: Path, capsys: p
     Path("c.json").write_text("{}")
     with pytest.raises(ConfigError, match="it has no rows of episodes"):
         read_evaluation(Path("c.json"))
+
+
+def test_what_finds_the_nouns_of_the_reward_is_kept_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = write_config(Path("c.yaml"), Path("none"), env={"id": "CRBC-WebShop-v0", "kwargs": {"max_steps": 3}})
+    asked = [str(config), "--policy", "random", "--episodes", "2", "--out", "a.json"]
+    cli.main(["eval", *asked])
+    kept = json.loads(Path("a.json").read_text())["panel"]["reward_tagger"]
+    monkeypatch.setattr(WebShopEnv, "reward_tagger", "another")
+    assert f"panel.reward_tagger = '{kept}', and now it is 'another'" in refused(capsys, *asked, "--resume")
 
 
 def test_an_evaluation_that_only_began_is_begun_anew(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
