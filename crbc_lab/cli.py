@@ -71,7 +71,7 @@ def main(args: Sequence[str] | None = None) -> None:
     sys.excepthook = report_bug
     if sys.__stderr__ is not None and not faulthandler.is_enabled():
         faulthandler.enable(sys.__stderr__)  # a crash of native code shows the lines it came from
-    warnings.formatwarning = _warning
+    warnings.formatwarning = lambda message, *others: f"warning: {_line(str(message))}\n"
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Line())
     for stream in (sys.stdout, sys.stderr):
@@ -147,12 +147,6 @@ class _Line(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return _line(super().format(record))
-
-
-def _warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-) -> str:
-    return f"warning: {_line(str(message))}\n"
 
 
 def require(extra: str, purpose: str) -> None:

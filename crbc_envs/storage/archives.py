@@ -156,7 +156,7 @@ class _Guard:
 
     def checked_path(self, name: str, size: int) -> PurePosixPath:
         path = PurePosixPath(name)
-        if _is_unsafe(name, path):
+        if path.is_absolute() or "\\" in name or ":" in name or ".." in path.parts:  # on some system
             raise DataError(f"{self.source}: refused, {shown(name)} would be written outside the data folder")
         self.members += 1
         self.bytes += size
@@ -166,8 +166,3 @@ class _Guard:
                 f"{MOST_MEMBERS:,} members, which no data set of this package has"
             )
         return path
-
-
-def _is_unsafe(name: str, path: PurePosixPath) -> bool:
-    """Whether a path leads outside, on any system."""
-    return path.is_absolute() or "\\" in name or ":" in name or ".." in path.parts

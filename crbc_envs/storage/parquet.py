@@ -240,7 +240,9 @@ def _header(path: Path, schema: pa.Schema) -> Row:
         header: Row = {**TOLD, **parse_json(text)}
         version, anchor_version = header["version"], header.get("anchor_version", ANCHOR_VERSION)
         if version == RECORD_VERSION:
-            _require_lengths(header["lengths"])
+            lengths = header["lengths"]  # each rollout has a step, and all have no more than are read
+            if min(map(min, lengths)) < 1 or sum(map(sum, lengths)) > MOST_ROWS:
+                raise ValueError("its lengths are none")
         credit = header["credit"]
         if credit is not None and not (isinstance(credit["method"], str) and isinstance(credit["options"], dict)):
             raise ValueError("its credit is none")
@@ -259,12 +261,6 @@ def _header(path: Path, schema: pa.Schema) -> Row:
             f"{ANCHOR_VERSION}: read it with the crbc that wrote it, or record it again; {REMEDY}"
         )
     return header
-
-
-def _require_lengths(lengths: Lengths) -> None:
-    """Raise `ValueError` unless each rollout of each group has a step, and all have not more than are read."""
-    if min(min(members) for members in lengths) < 1 or sum(map(sum, lengths)) > MOST_ROWS:
-        raise ValueError("its lengths are none")
 
 
 def _lengths(table: pa.Table) -> Lengths:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from crbc_envs.storage.files import replace_file
 from crbc_lab.commands.console import print_line, print_written
-from crbc_lab.studies.comparison.definition import SCALES, Scale, Study, load_study
+from crbc_lab.studies.comparison.definition import MOST_SEEDS, SCALES, Scale, Study, load_study
 from crbc_lab.studies.comparison.kept import all_tried, best_candidates, find
 from crbc_lab.studies.comparison.trainings import Training, count, trainings, tunings
 from crbc_rl.errors import ConfigError
@@ -54,6 +54,8 @@ def run_settings(study: Study, scale: Scale, envs: Sequence[str], seeds: int | N
     console = runner.console
     console.print(f"[bold]{escape(study.title)}[/]: {escape(study.asks)}", highlight=False, soft_wrap=True)
     for env in envs:
+        if seeds and seeds > (most := max(study.setting(scale, env).seeds, MOST_SEEDS)):
+            raise ConfigError(f"--seeds {seeds}: a table has {most} at most; a study of your own may say more")
         if not runner.study(study, scale, env, seeds or study.setting(scale, env).seeds):
             console.print("[yellow]not finished; everything is saved[/]\nto continue: the same command")
             return False

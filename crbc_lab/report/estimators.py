@@ -114,7 +114,7 @@ def credits(group: RolloutGroup, estimators: Sequence[Named]) -> list[list[str] 
         try:
             values = credit_of(process, one)
         except credit.CreditError as error:
-            shown.append(str(error))
+            shown.append("its module is not run to draw a page" if ":" in one.method else str(error))
         else:
             rollouts = process.steps()[0]
             shown.append([" ".join(signed(v, DIGITS) for v in own.tolist()) for own in rollouts.split(values)[0]])

@@ -22,11 +22,11 @@ from crbc_rl.pretrained import local_model
 Config = TypeVar("Config", bound=RunConfig)
 
 
-def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
+def load_config(path: Path | str, overrides: Sequence[str] = (), also: Path | None = None) -> TrainConfig:
     """Read the config file `path`, or one that comes with the package by its name, and apply `overrides`.
 
     An override is a text "section.key=value". Paths in a file are relative to its folder, paths in overrides and in a
-    pipe to the current folder. Raises `ConfigError` naming the file and the key.
+    pipe to the current folder. Modules are searched in `also` first. Raises `ConfigError` naming the file and the key.
     """
     path = find_config(Path(path))
     data = read_mapping(path)
@@ -37,7 +37,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
     for override in overrides:
         set_value(data, override)
     base = Path() if path.is_fifo() else path.parent
-    return parse_config(data, f"{path} with --set" if overrides else str(path), base)
+    return parse_config(data, f"{path} with --set" if overrides else str(path), base, also)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -58,23 +58,23 @@ def read_mapping(path: Path) -> dict[str, Any]:
     return data
 
 
-def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> TrainConfig:
+def parse_config(data: dict[str, Any], where: str, base: Path = Path(), also: Path | None = None) -> TrainConfig:
     """Validate plain data; relative paths are taken from `base`. Raises `ConfigError` naming `where` and the key."""
     given = data.get("model")
     if isinstance(given, dict):
         if set(given) != {"base", "adapter"} or not all(isinstance(value, str) for value in given.values()):
             raise ConfigError(f"{where}: model: a name or a folder is wanted, or {{base: ..., adapter: ...}} of both")
         data = {**data, "model": given["adapter"], "base": given["base"]}
-    config = parse(TrainConfig, fill(data), where, base)
+    config = parse(TrainConfig, fill(data), where, base, also)
     folder = local_model(base, config.model)
     on_hub = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", config.model) and not folder.is_dir()
     return config if on_hub else config.model_copy(update={"model": str(folder)})
 
 
-def parse(kind: type[Config], data: dict[str, Any], where: str, base: Path) -> Config:
+def parse(kind: type[Config], data: dict[str, Any], where: str, base: Path, also: Path | None = None) -> Config:
     """A config of `kind` from plain data, with its template's text and the places of the modules that it names.
 
-    A module that the data does not place is searched in `base`, in the current folder and among what is installed.
+    A module that the data does not place is searched in `also`, `base`, the current folder and what is installed.
     """
     try:
         config = kind.model_validate(data)
@@ -87,7 +87,7 @@ def parse(kind: type[Config], data: dict[str, Any], where: str, base: Path) -> C
     for key, name in config.extensions():
         module = name.partition(":")[0]
         if module not in modules:
-            modules[module] = locate(module, (base, Path.cwd()), f"{where}: {key}")
+            modules[module] = locate(module, (also or base, base, Path.cwd()), f"{where}: {key}")
     return config.model_copy(update={"modules": modules})
 
 

@@ -129,7 +129,7 @@ class RolloutConfig(Section):
     """A longer prompt loses its oldest records, then the first lines of its observation; or it is an error."""
     rounds: int = Field(1, ge=1)
     """Groups are sampled up to this many times, until `num_groups` of them have mixed outcomes (dynamic sampling of
-    Yu et al. 2025, DAPO). A group that all won or all lost gives no group advantage."""
+    Yu et al. 2025, DAPO). A group that all won or all lost gives no group advantage by its outcomes."""
     made_up: float = Field(0.0, ge=0, le=1)
     """The share of the training prompts whose words are exchanged for made-up ones, so that copying is learned and not
     the words of the training tasks. What the policy replies is exchanged back. The model's folder must have a

@@ -345,10 +345,10 @@ def _write_config(folder: Path, data: dict[str, Any], kept: dict[str, Any]) -> N
 
 
 def _keep_costs(folder: Path, now: TrainConfig) -> None:
-    """Take the keys of `COST` with which a run is resumed into its config."""
+    """Take the keys of `COST` and the updates with which a run is resumed into its config."""
     data = read_mapping(folder / "config.yaml")
     before, given = flat(Run.open(folder).config.model_dump()), flat(now.model_dump())
-    for name in (changed := [name for name in sorted(COST) if before[name] != given[name]]):
+    for name in (changed := [name for name in sorted({*COST, "updates"}) if before[name] != given[name]]):
         set_value(data, f"{name}={json.dumps(given[name])}")
     if changed:
         _write_config(folder, data, read_versions(folder))

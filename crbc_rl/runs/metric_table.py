@@ -180,7 +180,7 @@ METRICS = (
         "mixed_groups",
         "rollout",
         "share",
-        "share of groups with both successes and failures; only these have a group advantage",
+        "share of groups with both successes and failures; only these have a group advantage by their outcomes",
         "below 10 %: tasks are too easy or too hard",
         title="Groups of mixed outcome",
     ),

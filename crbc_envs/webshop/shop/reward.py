@@ -84,7 +84,8 @@ def reward(
     """
     query_match = bought.query == target.query
     category_match = len(category_parts(bought.product_category) & category_parts(target.product_category)) >= 2
-    title_score = _title_score(*nouns)
+    # The denominator counts a repeated noun each time.
+    title_score = len({*nouns[0]} & {*nouns[1]}) / len(nouns[0]) if nouns[0] else FULL_TITLE
     r_type = _type_reward(query_match or category_match, title_score)
     attributes = sum(_has_attribute(bought, attribute) for attribute in goal.attributes)
     matched = _matched_options(options, goal.options)
@@ -133,11 +134,6 @@ def _type_reward(match: bool, title_score: float) -> float:
     if title_score < LEAST_TITLE:
         return 0.1
     return 1.0 if match or title_score > FULL_TITLE else 0.5
-
-
-def _title_score(target: Nouns, bought: Nouns) -> float:
-    """The fraction of the wanted nouns that `bought` has. The denominator counts a repeated noun each time."""
-    return len(set(target) & set(bought)) / len(target) if target else FULL_TITLE
 
 
 def category_parts(category: str) -> set[str]:

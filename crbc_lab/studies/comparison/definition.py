@@ -25,6 +25,8 @@ GPUS: Mapping[Scale, int] = {"lab": 1, "paper": 8}
 Changes = dict[str, Any]
 """Values of config keys by their dotted names, such as {"credit.method": "gigpo"}."""
 
+MOST_SEEDS = 20
+"""Seeds that are looked for in the results, also where a setting asks for fewer."""
 TUNING_SEED = 1_000
 """The first seed of the trainings that candidates are chosen with. Those of a study are below it."""
 
@@ -136,13 +138,14 @@ class Study(_Part):
         # JSON is YAML, so a value is read back as it is.
         overrides = tuple(f"{key}={json.dumps(value)}" for key, value in merged.items())
         beside, given = self.file.parent / setting.config, Path(setting.config)
-        return _loaded(beside.resolve() if beside.is_file() or given.suffix == ".yaml" else given, overrides)
+        path = beside.resolve() if beside.is_file() or given.suffix == ".yaml" else given
+        return _loaded(path, overrides, self.file.parent.resolve())
 
 
 @cache
-def _loaded(path: Path, overrides: tuple[str, ...]) -> TrainConfig:
+def _loaded(path: Path, overrides: tuple[str, ...], also: Path) -> TrainConfig:
     """A config that several seeds and studies have in common, checked once."""
-    return load_config(path, overrides)
+    return load_config(path, overrides, also)
 
 
 def load_study(given: str, also: Iterable[str] = ()) -> Study:

@@ -10,7 +10,7 @@ import numpy as np
 
 from crbc_lab.statistics import Comparison, Estimate, Outcomes, area, compare, estimate, paired, power
 from crbc_lab.statistics.intervals import ALPHA, crossed_error, interval
-from crbc_lab.studies.comparison.definition import Scale, Study
+from crbc_lab.studies.comparison.definition import MOST_SEEDS, Scale, Study
 from crbc_lab.studies.comparison.kept import Kept, all_tried, best_candidates, best_of, find, validated
 from crbc_lab.studies.comparison.plan import plan_file
 from crbc_lab.studies.comparison.trainings import EARLY, key_of, trainings, tunings
@@ -19,8 +19,6 @@ from crbc_rl.rollout.panel import repeats_of
 Found = Mapping[str, Sequence[Kept]]
 """The finished trainings of each variant that has any."""
 UNFINISHED = "Not run yet."
-MOST_SEEDS = 20
-"""Seeds that are looked for in the results, also where a setting asks for fewer."""
 SCORES = {"score": "task score, %", "reward": "return", "reward_by_step": "return by step"}
 
 LABELS = {"0": "K = 0", "1": "K = 1", "3": "K = 3", "full": "full closure"}
@@ -239,7 +237,8 @@ def coverage(kept: Sequence[Kept]) -> str:
     """
     lines = ["| depth | rollouts reached, % | visits that all rollouts reach, % |", "| --- | --- | --- |"]
     for depth, label in LABELS.items():
-        cells = [_spread([_early(one, f"{name}/{depth}") for one in kept]) for name in ("coverage", "full_access")]
+        early = [[one.curve.get(f"{name}/{depth}", [])[:EARLY] for one in kept] for name in ("coverage", "full_access")]
+        cells = [_spread([float(np.mean([v for v in own if v is not None])) for own in some]) for some in early]
         lines.append(f"| {label} | {cells[0]} | {cells[1]} |")
     note = f"The first {EARLY} updates of {len(kept)} seeds: mean, lowest and highest seed."
     if counted := [one.coverage["expanded"] for one in kept if one.coverage]:
@@ -256,10 +255,6 @@ def runtime(kept: Sequence[Kept]) -> str:
     spent = sum(seconds[name] for name in CREDIT)
     note = f"Credit of both kinds takes {spent:.4f} s of {total:.1f} s, {100 * spent / total:.3f} %."
     return "\n".join(lines) + f"\n\nMedians of {len(kept)} seeds, averaged. {note}"
-
-
-def _early(kept: Kept, name: str) -> float:
-    return float(np.mean([value for value in kept.curve.get(name, [])[:EARLY] if value is not None]))
 
 
 def _spread(values: Sequence[float]) -> str:

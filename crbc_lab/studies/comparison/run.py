@@ -12,9 +12,9 @@ from rich.markup import escape
 
 from crbc_lab.child_runs import ChildRun, run_children, side_by_side
 from crbc_lab.progress import Bars
-from crbc_lab.studies.comparison.definition import Scale, Study
+from crbc_lab.studies.comparison.definition import TUNING_SEED, Scale, Study
 from crbc_lab.studies.comparison.keep import keep
-from crbc_lab.studies.comparison.kept import best_candidates, find, place_of
+from crbc_lab.studies.comparison.kept import best_candidates, find, place_of, validated
 from crbc_lab.studies.comparison.plan import check_plan
 from crbc_lab.studies.comparison.trainings import Training, trainings, tunings
 from crbc_rl.errors import ConfigError
@@ -131,5 +131,8 @@ class Runner:
             return False  # stopped
         kept = find(training, self.results)
         assert kept is not None
-        bars.print(f"{escape(name)}: {kept.start['success']:.1%} to {kept.end['success']:.1%} of the test tasks")
+        told = f"{kept.start['success']:.1%} to {kept.end['success']:.1%} of the test tasks"
+        if training.seed == TUNING_SEED:  # who chooses is not to see the test tasks
+            told = f"{validated(kept):.1%} of the validation tasks"
+        bars.print(f"{escape(name)}: {told}")
         return True

@@ -107,6 +107,8 @@ def test_an_estimator_that_cannot_be_computed_says_why() -> None:
     assert isinstance(own, str) and "gae" in own
     assert all(isinstance(text, str) and "reward" in text for text in others if isinstance(text, str))
     assert [one.name for one in compared(None)] == [one.name for one in compared(CreditConfig())][1:]
+    own, *_ = credits(random_group(43), compared(CreditConfig.model_validate({"method": "mine:solved"})))
+    assert own == "its module is not run to draw a page"
 
 
 def test_prompts_and_replies_come_back_whole_and_repeat_nothing(kept_page: Path, folder: Path) -> None:

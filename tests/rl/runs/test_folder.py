@@ -212,6 +212,7 @@ def test_a_run_tells_the_commit_that_it_began_with(
         monkeypatch.setattr("crbc_rl.runs.folder.commit", lambda now=now: now)
         train(small(model, **{**TINY, "updates": updates}), tmp_path, resume=updates > 1)
     assert read_versions(tmp_path)["commit"] == "first"
+    assert Run.open(tmp_path).config.updates == 2, "a run has the updates that it was resumed with"
 
 
 def test_only_a_clone_has_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
