@@ -9,6 +9,7 @@ finds a plug-in by a name without dots. See docs/adapters/verifiers.md.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -24,6 +25,10 @@ import verifiers.v1 as vf
 from verifiers.v1.runtimes import ProgramResult
 
 __all__ = ["CrbcHarness", "CrbcTaskset"]
+
+
+ATTEMPTS, BUSY = 5, (408, 409, 429, 500, 502, 503, 504)
+"""How often a request is made that a server answers with one of these statuses: verifiers repeats none."""
 
 
 class EpisodeConfig(vf.TasksetConfig):
@@ -101,7 +106,12 @@ class CrbcHarness(vf.Harness[vf.HarnessConfig]):
             async with httpx.AsyncClient(headers={"authorization": f"Bearer {secret}"}, timeout=None) as http:
                 while messages:
                     asked = {"model": ctx.model, "messages": [*system, *messages]}
-                    said = await http.post(f"{endpoint.rstrip('/')}/chat/completions", json=asked)
+                    for attempt in range(ATTEMPTS):
+                        again = {"x-stainless-retry-count": str(attempt)}  # else verifiers takes it for another turn
+                        said = await http.post(f"{endpoint.rstrip('/')}/chat/completions", json=asked, headers=again)
+                        if said.status_code not in BUSY or trace.stop_condition is not None:
+                            break
+                        await asyncio.sleep(2.0**attempt)
                     if said.is_error and trace.stop_condition is not None:
                         break  # a limit of verifiers'
                     if said.is_error:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from crbc_envs.tasks import stream
 from crbc_rl import credit
 from crbc_rl.adapters.openenv import CrbcAction, CrbcClient, CrbcObservation
 
@@ -52,7 +53,8 @@ async def play(url: str, task: int, member: int, update: int = 0) -> list[dict[s
     update is a part of the group's name, so that rows of several updates can be pooled."""
     rng, group = np.random.default_rng([task, member]), f"update {update}, task {task}"
     async with CrbcClient(base_url=url) as client:
-        seen = (await client.reset(index=task, seed=update, group=group, rollout=member)).observation
+        seed = stream("group", update, task)
+        seen = (await client.reset(index=task, seed=seed, group=group, rollout=member)).observation
         while not seen.done:
             seen = (await client.step(CrbcAction(text=policy(seen, rng)))).observation
     return seen.rows

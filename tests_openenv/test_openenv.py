@@ -209,3 +209,4 @@ def test_a_trainer_cuts_an_episode(env: CrbcEnvironment) -> None:
     env.step(CrbcAction(text="up"))
     seen = env.step(CrbcAction(text="", cut=True))
     assert seen.done and [row["truncated"] for row in seen.rows] == [True] and env.state.step_count == 1
+    assert seen.reward == 0.0, "the step before has told its own"

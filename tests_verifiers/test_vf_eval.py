@@ -160,13 +160,19 @@ def test_a_system_prompt_reaches_the_model(tmp_path: Path) -> None:
     assert all(trace["nodes"][0]["message"]["role"] == "system" for trace in found)
 
 
+def test_a_server_that_is_busy_is_asked_again(tmp_path: Path) -> None:
+    found = evaluate(tmp_path, lambda number, prompt: (503, "busy", "stop") if number % 9 == 5 else moves(number, ""))
+    assert len(found) == TASKS * SIZE
+    for trace in found:
+        rows = trace["info"]["crbc"]["rows"]
+        assert not trace["errors"] and len(rows) == len(replies(trace)) == rows[-1]["length"]
+
+
 def test_a_server_that_fails_is_an_error_of_the_trace_that_says_where(tmp_path: Path) -> None:
-    found = evaluate(
-        tmp_path, lambda number, prompt: (500, "out of memory", "stop") if number == 5 else moves(number, "")
-    )
+    found = evaluate(tmp_path, lambda number, prompt: (400, "too long", "stop") if number == 5 else moves(number, ""))
     failed = [trace for trace in found if trace["errors"]]
     assert len(failed) == 1 and "crbc" not in failed[0]["info"]
-    assert "upstream 500" in str(failed[0]["errors"])
+    assert "upstream 400" in str(failed[0]["errors"])
     rows = [row for trace in found if not trace["errors"] for row in trace["info"]["crbc"]["rows"]]
     with pytest.warns(UserWarning, match="has rows of 3 rollouts, of 4; 1 of 3 groups get no credit"):
         credit.advantages_of_update(rows, group_size=SIZE)

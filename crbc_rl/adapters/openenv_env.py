@@ -83,7 +83,7 @@ class CrbcEnvironment(Environment[CrbcAction, CrbcObservation, State]):
         with _LOCK:
             if action.cut:
                 self._now.cut()
-                return CrbcObservation.of(self._now, None)
+                return CrbcObservation.of(self._now, None).model_copy(update={"reward": 0.0})  # told with its step
             messages = self._now.reply(action.text, action.finish_reason)
         self.state.step_count += 1
         return CrbcObservation.of(self._now, messages)

@@ -36,8 +36,9 @@ class GroupVecEnv(VecEnv):
 
     def reset(self) -> Any:
         self.rounds.finished = []  # `learn` begins with a reset, and may have been stopped before credit was given
-        observations, _ = self.rounds.reset(seed=self._seeds[0])
+        observations, _ = self.rounds.reset(seed=self._seeds[0], options=self._options[0])
         self._reset_seeds()
+        self._reset_options()
         return observations
 
     def step_async(self, actions: Any) -> None:

@@ -10,6 +10,7 @@ from accelerate.utils import gather_object
 
 from crbc_envs import ChatEpisode
 from crbc_envs.actions import LENGTH
+from crbc_envs.tasks import stream
 from crbc_rl.errors import ConfigError
 
 
@@ -38,8 +39,12 @@ class GroupRollouts:
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
         """Raises `ConfigError` for a part of a group, and for a prompt that is no task."""
         if len(prompts) % self.rows or any(p != prompts[i - i % self.rows] for i, p in enumerate(prompts)):
-            raise ConfigError(f"a process holds a part of a group: give each a multiple of {self.rows} rows")
-        waiting = self.begin(prompts[:: self.steps], trainer.args.seed + trainer.state.global_step)
+            raise ConfigError(
+                f"a process holds a part of a group: give each a multiple of {self.rows} rows, in evaluation by "
+                "num_generations_eval and per_device_eval_batch_size"
+            )
+        place = (trainer.args.seed, trainer.state.global_step, trainer.accelerator.process_index)
+        waiting = self.begin(prompts[:: self.steps], *place)
         idle = waiting[0]
         while most := max(gather_object([len(waiting)])):  # an engine that processes share wants as many from each
             asked, _, _ = trainer._tokenize_prompts([*waiting.values(), *[idle] * most][:most])
@@ -53,8 +58,8 @@ class GroupRollouts:
             waiting = {m: messages for m, messages in waiting.items() if messages}
         return self.table(trainer.eos_token_ids[:1])
 
-    def begin(self, places: list[str], seed: int) -> dict[int, Any]:
-        """The first messages of every member. The members of a group share task and seed."""
+    def begin(self, places: list[str], *path: int) -> dict[int, Any]:
+        """The first messages of every member. The members of a group share task and seed, and no groups a seed."""
         wrong = [place for place in places if not re.fullmatch(r"\w+/\d+", str(place))]
         if wrong:
             raise ConfigError(f"prompt {str(wrong[0])[:80]!r} is no task: make the data set from tasks(...)")
@@ -63,7 +68,9 @@ class GroupRollouts:
         self.turns: list[list[Any]] = [[] for _ in named]
         begun = {}
         for m, (_, task) in enumerate(named):
-            begun[m] = self.played[m].begin(int(task), seed, group=m // self.size, rollout=m % self.size)
+            group, member = divmod(m, self.size)
+            seed = stream("group", *path, group, int(task))
+            begun[m] = self.played[m].begin(int(task), seed, group=group, rollout=member)
         return begun
 
     def table(self, end: list[int]) -> dict[str, Any]:

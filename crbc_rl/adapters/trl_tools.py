@@ -14,6 +14,7 @@ from typing import Any
 
 from crbc_envs import ChatEpisode
 from crbc_envs.prompts import View
+from crbc_envs.tasks import stream
 from crbc_rl.adapters import require
 from crbc_rl.errors import ConfigError
 
@@ -41,9 +42,13 @@ def tool_text(view: View) -> str:
 
 class ToolEnvironment:
     """One environment with the tool `act`. `kwargs` are those of `ChatEpisode`, without the split. With a `judge`, the
-    replies in its `turns` are the actions."""
+    replies in its `turns` are the actions. Raises `ConfigError` for `system`, which would not reach the model."""
 
     def __init__(self, env_id: str, prompt: Any = tool_text, **kwargs: Any) -> None:
+        if kwargs.get("system") is not None:
+            raise ConfigError(
+                "system: a tool answers with the user's text alone: give this one to tool_tasks(text=...)"
+            )
         self._make = cache(lambda split: ChatEpisode(env_id, prompt, split=split, **kwargs))
 
     def reset(self, task: int, split: str = "train", seed: int = 0, rollout: int = 0, **_: Any) -> str:
@@ -68,12 +73,12 @@ class ToolEnvironment:
     def get_reward(self) -> float:
         return float(self._episode.success)
 
-    def _records(self, turns: int, **ids: int) -> list[dict[str, Any]]:
+    def _records(self, turns: int, cut: bool = False, **ids: int) -> list[dict[str, Any]]:
         """The steps of a conversation of `turns` turns. A last turn without an action is a malformed action.
 
-        An episode that is cut is truncated, or a failure if the model itself stopped acting.
+        An episode that is cut, as where the tokens ran out, is truncated; it is a failure if the model stopped acting.
         """
-        stopped = not self._episode.over and self._turns[-1:] < [turns - 1]
+        stopped = not self._episode.over and not cut and self._turns[-1:] < [turns - 1]
         if stopped:
             self._episode.reply("")
             self._turns.append(turns - 1)
@@ -94,9 +99,12 @@ class ToolCreditTrainer(StepCreditTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         training = self.model.training
         size = self.num_generations if training else self.num_generations_eval
-        seed = self.args.seed + (self.state.global_step if training else 0)  # a later update has other noise
+        if len(inputs) % size:
+            raise ConfigError(f"a process holds {len(inputs)} rows: give it n x {size} by per_device_eval_batch_size")
+        path = (self.args.seed, self.state.global_step if training else 0, self.accelerator.process_index)
+        seeds = (stream("group", *path, i // size, int(x.get("task", 0))) for i, x in enumerate(inputs))
         return super()._generate_and_score_completions(
-            [{"seed": seed, **x, "rollout": i % size} for i, x in enumerate(inputs)]
+            [{"seed": seed, **x, "rollout": i % size} for i, (x, seed) in enumerate(zip(inputs, seeds, strict=True))]
         )
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
@@ -104,14 +112,14 @@ class ToolCreditTrainer(StepCreditTrainer):
             environment._turn += 1
         return super()._generate_single_turn(*args, **kwargs)
 
-    def token_credit(self, inputs: list[dict[str, Any]], mask: torch.Tensor) -> torch.Tensor:
+    def token_credit(self, inputs: list[dict[str, Any]], mask: torch.Tensor, ended: list[bool]) -> torch.Tensor:
         """A turn whose call failed belongs to the next step; after the end of an episode there is no advantage."""
         size = self.num_generations if self.model.training else self.num_generations_eval
         starts = mask.cpu().diff(dim=1, prepend=mask.new_zeros(len(mask), 1).cpu()) == 1
         records, places = list[dict[str, Any]](), []
         for row, (environment, turn) in enumerate(zip(self.environments, starts.cumsum(1) - 1, strict=True)):
             turns = min(int(turn[-1]) + 1, self.max_tool_calling_iterations)  # TRL executes no call of a later turn
-            own = environment._records(turns, group=row // size, rollout=row % size)
+            own = environment._records(turns, not ended[row], group=row // size, rollout=row % size)
             step = torch.searchsorted(torch.tensor(environment._turns), turn)
             places.append(torch.where(step < len(own), step + len(records), -1))
             records += own

@@ -264,8 +264,9 @@ class Table:
         values = self.columns["final_anchor"]
         values = values if isinstance(values, np.ndarray) else plain("final_anchor", values)
         finals = listed(self._of_rollout("final_anchor", values))
-        for member, id in zip(*numbered("final_anchor", finals), strict=False):
+        for id in numbered("final_anchor", finals)[1]:
             if id is not None and (id in _NO_ANCHOR or id != id):
+                member = next(m for m, own in enumerate(finals) if own is id or own == id)
                 raise GroupError(f"{self._name(member)}: final_anchor is an anchor or None, got {id!r}")
         return finals
 

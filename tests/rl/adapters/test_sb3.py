@@ -176,7 +176,8 @@ def test_an_episode_is_told_once_at_its_end_and_a_round_forgets_the_one_before()
     """Member 0 solves task 4 in five steps, then only makes malformed replies, as member 1 does from the beginning."""
     envs = GroupVectorEnv("CRBC-Sokoban-v0", 1, 2, **recorded_groups.KWARGS)
     vec = GroupVecEnv(Rounds(VectorDiscreteActions(envs, 5, 256)))
-    start, _ = vec.rounds.reset(options={"task": [4]})
+    vec.set_options({"task": [4]})
+    start = vec.reset()
     solution = [MOVES.index(action) for action in ("down", "left", "left", "up", "right")]
     ends: list[tuple[int, int, dict[str, Any]]] = []
     shown, earned = [start], []

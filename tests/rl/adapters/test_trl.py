@@ -23,6 +23,7 @@ from recorded_groups import SIZE, TASKS
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig
 
+from crbc_rl.adapters import trl as trl_module
 from crbc_rl.adapters.trl import GroupRollouts, StepCreditTrainer, tasks
 from crbc_rl.errors import ConfigError
 
@@ -68,8 +69,8 @@ class Spy(StepCreditTrainer):
             inputs[row]["record"] = None
         return super()._calculate_rewards(inputs, *args)
 
-    def token_credit(self, inputs: list[dict[str, Any]], mask: Any) -> Any:
-        self.records, self.credits = [row["record"] for row in inputs], super().token_credit(inputs, mask)
+    def token_credit(self, inputs: list[dict[str, Any]], *rest: Any) -> Any:
+        self.records, self.credits = [row["record"] for row in inputs], super().token_credit(inputs, *rest)
         self.broken = self._metrics["train" if self.model.training else "eval"]["crbc/broken_groups"][-1]
         return self.credits
 
@@ -253,6 +254,23 @@ def test_two_processes_play_a_group_each(model: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(live, np.sort(wanted), atol=1e-5)
 
 
+def test_an_update_of_cut_replies_alone_goes_on(model: Path, tmp_path: Path) -> None:
+    spy = trainer(model, tmp_path, StepCreditTrainer, changes={"mask_truncated_completions": True})
+    spy._generate_single_turn = lambda asked, *_: ([[5, 5] for _ in asked], None)
+    spy.train()
+    assert spy.state.global_step == PARTS
+
+
+def test_the_log_has_the_groups_of_all_processes(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spy = trainer(model, tmp_path)
+    records = [row for group in GROUPS for rollout in group.rollouts for row in rollout.rows]
+    monkeypatch.setattr(trl_module, "gather_object", lambda parts: [*parts, {**parts[0], "success": 1.0}])
+    spy.step_credit(records, SIZE)
+    told = {name: values[-1] for name, values in spy._metrics["train" if spy.model.training else "eval"].items()}
+    assert told["crbc/groups"] == 2 * len(GROUPS) and told["crbc/rollouts"] == 2 * SIZE * len(GROUPS)
+    assert 0.5 < told["crbc/success"] < 1.0
+
+
 def test_evaluation_plays_its_own_split(model: Path, tmp_path: Path) -> None:
     rows = SIZE * STEPS
     spy = trainer(
@@ -270,8 +288,9 @@ class Speaker:
 
     eos_token_ids = (9,)
 
-    def __init__(self, seed: int, update: int) -> None:
+    def __init__(self, seed: int, update: int, process: int = 0) -> None:
         self.args, self.state = SimpleNamespace(seed=seed), SimpleNamespace(global_step=update)
+        self.accelerator = SimpleNamespace(process_index=process)
         self.processing_class = SimpleNamespace(decode=lambda _: "<think></think><action>right</action>")
 
     def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[Any], None, None]:
@@ -286,13 +305,14 @@ def test_rollouts_follow_the_seed_and_the_update_and_nothing_before_them() -> No
     used = GroupRollouts("CRBC-FrozenLake-v0", 2, **made)
     prompts = ["train/3"] * 16 + ["train/4"] * 16 + ["train/3"] * 16
 
-    def records(rollouts: GroupRollouts, seed: int, update: int) -> list[Any]:
-        return [record and {**record, "group": None} for record in rollouts(prompts, Speaker(seed, update))["record"]]
+    def records(rollouts: GroupRollouts, *place: int) -> list[Any]:
+        return [record and {**record, "group": None} for record in rollouts(prompts, Speaker(*place))["record"]]
 
     first = records(used, 7, 0)
     others = [records(used, 8, 0), records(used, 7, 1), records(used, 7, 2)]
     assert records(used, 7, 0) == first == records(GroupRollouts("CRBC-FrozenLake-v0", 2, **made), 7, 0)
-    assert first[:16] == first[32:] and first[:16] != first[16:32]
+    assert first[0]["anchor"] == first[32]["anchor"] and first[:16] != first[32:], "a task again has other luck"
+    assert records(used, 7, 0, 1) != first, "and so has another process"
     assert all(other[0]["anchor"] == first[0]["anchor"] and other != first for other in others)
     assert others[1] != others[2]
 
@@ -318,6 +338,7 @@ def test_rows_want_a_limit_of_steps() -> None:
             "rollout_func is missing",
         ),
         ({"num_generations": 48}, {}, "num_generations=48: a prompt has 32 rows"),
+        ({"num_generations_eval": 1}, {}, "num_generations_eval=1: leave it out, or set it to 32"),
         ({}, {"reward_funcs": [len]}, "reward_funcs: without effect on credit"),
         ({}, {"tools": [len]}, "tools: without effect on credit"),
         ({}, {"method": "crcb"}, "unknown credit method 'crcb'.*crbc"),
@@ -337,6 +358,7 @@ def test_prompts_that_are_no_tasks_and_frames_are_refused() -> None:
 
     class Trainer:
         args, state = Args, type("State", (), {"global_step": 0})
+        accelerator = SimpleNamespace(process_index=0)
 
     with pytest.raises(ConfigError, match="prompt 'Solve it' is no task: make the data set from tasks"):
         rollouts()(["Solve it"] * SIZE * STEPS, Trainer)

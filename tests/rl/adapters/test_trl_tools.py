@@ -69,6 +69,7 @@ class Spy(ToolCreditTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
         mask, ids = inputs["completion_mask"] * inputs["tool_mask"], inputs["completion_ids"]
+        self.second = int((mask[0].diff() == 1).nonzero()[0]) + 1 if (mask[0].diff() == 1).any() else 0
         assert inputs["advantages"].shape == ids.shape and not inputs["advantages"][mask == 0].any()
         for row in range(len(ids)):
             turns: list[tuple[list[int], list[float]]] = []
@@ -228,6 +229,42 @@ def test_an_episode_that_trl_cuts_is_truncated(
     assert all(not environment._episode.over for environment in spy.environments)
     records = spy.environments[0]._records(2 if few else 1)
     assert [record["truncated"] for record in records] == [True] * (2 if few else 1)
+
+
+def test_a_reply_that_its_budget_cuts_is_no_action(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget ends within the second reply of each: an episode that is truncated after its first step."""
+    speak(monkeypatch, [[call("up"), call("left")]] * SIZE)
+    whole = trainer(model, tmp_path, rows=SIZE, max_tool_calling_iterations=1)
+    whole.train()
+    assert [text for text, _ in whole.trained[0]] == [call("up"), call("left")]
+    speak(monkeypatch, [[call("up"), call("left")]] * SIZE)
+    cut = trainer(model, tmp_path, rows=SIZE, max_completion_length=whole.second + 4)
+    cut.train()
+    assert len(cut.trained[0]) == 2 and cut.trained[0][1][0] != call("left")
+    for environment in cut.environments:
+        assert environment._turns == [0] and [row["valid"] for row in environment._episode.rows] == [True]
+        assert [row["truncated"] for row in environment._records(2, True)] == [True]
+
+
+def test_a_part_of_a_group_and_a_system_message_are_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a process holds 5 rows: give it n x 6 by per_device_eval_batch_size"):
+        trainer(model, tmp_path)._generate_and_score_completions([{}] * 5)
+    with pytest.raises(ConfigError, match=r"system: a tool answers .* give this one to tool_tasks\(text=\.\.\.\)"):
+        ToolEnvironment(recorded_groups.ENV_ID, system="Think.", **KWARGS)
+
+
+def test_groups_of_an_update_have_luck_of_their_own(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", lambda _, rows: asked.extend(rows) or {})
+    with pytest.raises(KeyError):  # after the rows were handed on
+        trainer(model, tmp_path)._generate_and_score_completions([{"task": 3}] * SIZE + [{"task": 4}] * SIZE)
+    seeds = [row["seed"] for row in asked]
+    assert len({*seeds[:SIZE]}) == len({*seeds[SIZE:]}) == 1 and seeds[0] != seeds[SIZE]
+    assert [row["rollout"] for row in asked] == [*range(SIZE)] * 2
 
 
 def test_a_tool_has_a_schema_and_no_frames() -> None:

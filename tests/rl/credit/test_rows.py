@@ -174,6 +174,14 @@ def test_rows_that_contradict_each_other(columns: dict[str, Any], message: str) 
         credit.advantages_from_rows(**columns)
 
 
+def test_a_wrong_final_anchor_names_its_own_rollout() -> None:
+    columns = rows_of(two_groups())
+    whose = list(zip(columns["group"], columns["rollout"], strict=True))
+    columns["final_anchor"] = ["<failure>" if own == whose[-1] else "d" for own in whose]
+    with pytest.raises(GroupError, match=f"group '{whose[-1][0]}', rollout {whose[-1][1]}: final_anchor is an anchor"):
+        credit.advantages_from_rows(**columns)
+
+
 def test_success_excludes_truncation() -> None:
     columns = rows_of(two_groups())
     columns["truncated"] = [True] * len(columns["truncated"])
