@@ -1,5 +1,5 @@
-"""Ctrl-C and SIGTERM: the first saves and ends a run, the second ends it at once, under torchrun after ten seconds.
-What it has started ends with it."""
+"""Ctrl-C, SIGTERM and a terminal that closes: the first saves and ends a run, the second ends it at once, under
+torchrun after ten seconds. What it has started ends with it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from types import FrameType, TracebackType
 
+HANGUP: tuple[int, ...] = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # not on Windows
+"""What a process gets when its terminal closes."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 CHILD = "CRBC_CELL"
@@ -77,7 +79,9 @@ class Interrupts:
         self._told = -math.inf
 
     def __enter__(self) -> Interrupts:
-        self._before = {number: signal.signal(number, self._received) for number in SIGNALS}
+        heeded = [number for number in HANGUP if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores it
+        self._before = {number: signal.signal(number, self._received) for number in (*SIGNALS, *heeded)}
+        self._terminals = [descriptor for descriptor in (0, 1, 2) if os.isatty(descriptor)]
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -86,12 +90,17 @@ class Interrupts:
                 signal.signal(number, handler)
 
     def _received(self, number: int, frame: FrameType | None) -> None:
+        if number in HANGUP:
+            for descriptor in self._terminals:  # nobody reads there any more, and to write would fail
+                os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+            if self.stop is None and self._told > -math.inf:
+                return  # the shell and the system both tell it
         if self.stop is not None:
             (stop, self.stop), self._told = (self.stop, None), time.monotonic()
             stop()
             return
         if "TORCHELASTIC_RUN_ID" in os.environ and time.monotonic() < self._told + 10.0:
             return  # torchrun repeats a signal that a scheduler has sent to all processes
-        for other in SIGNALS:
+        for other in self._before:
             signal.signal(other, signal.SIG_DFL)
         raise KeyboardInterrupt

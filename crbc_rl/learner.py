@@ -32,6 +32,7 @@ from crbc_rl.rollout.worker import RolloutWorker
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.guard import Guard
 from crbc_rl.runs.initial_eval_cache import start_like
+from crbc_rl.runs.lines import last_record
 from crbc_rl.runs.metrics import Metrics
 from crbc_rl.runs.transcripts import Plays, Transcripts, credit_of, mixed
 from crbc_rl.training.actor import Actor
@@ -179,6 +180,8 @@ class Learner:
             over = self.update >= self.config.updates or self.distributed.any(self.stopping)
             if not self.resumed:
                 over = self._finish_update(self._start())
+            elif self.update == self.config.updates and not self.distributed.any(self.stopping):
+                self._end_early()
             while not over:
                 self.update += 1
                 record = self.step()
@@ -190,6 +193,13 @@ class Learner:
                 if self.update == self.config.updates:
                     record |= self._evaluate("test")
                 over = self._finish_update(record)
+
+    def _end_early(self) -> None:
+        """Test a policy that is the last one by a number of updates that was lowered to those that were made."""
+        last = last_record(self.run.folder / "metrics.jsonl")
+        if "test/success" not in last:
+            told = {} if "validation/success" in last else self._evaluate("validation")
+            self._finish_update({**last, **told, **self._evaluate("test"), "update": self.update})
 
     def close(self) -> None:
         """Close the environments and the files of the metrics."""

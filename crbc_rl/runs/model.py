@@ -6,9 +6,9 @@ import logging
 import shutil
 from pathlib import Path
 
-from crbc_envs.storage.files import WriteErrors, replacing_folder
+from crbc_envs.storage.files import WriteErrors, read_json, replacing_folder
 from crbc_rl.config import TrainConfig
-from crbc_rl.config.revisions import MADE_OF, digest_of, model_files
+from crbc_rl.config.revisions import MADE_OF, digest_of, model_digest, model_files
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import ADAPTER, WARMSTART
 from crbc_rl.training.files import damage, digests, read_manifest, read_mark, write_manifest
@@ -16,6 +16,7 @@ from crbc_rl.training.files import damage, digests, read_manifest, read_mark, wr
 log = logging.getLogger(__name__)
 
 FOLDER = "model"
+_UNDO = "undo the change to resume, or choose another folder with --run DIR"
 _MARK = {"crbc": "model"}
 ORIGIN = {WARMSTART, "words.json", MADE_OF, "adapters.safetensors"}
 """Files of a model that no checkpoint has: what tells where it is from, and factors of LoRA that it has already."""
@@ -80,8 +81,7 @@ def require_same_model(first: TrainConfig, now: TrainConfig, run: Path) -> None:
         if revision(now, run) == first.revision:
             return
         raise ConfigError(
-            f"{run} was started with revision = {first.revision} of {first.model}, not {now.revision}: "
-            "undo the change to resume, or choose another folder with --run DIR"
+            f"{run} was started with revision = {first.revision} of {first.model}, not {now.revision}: {_UNDO}"
         )
     if is_local(first) and is_local(now):
         if not before.is_dir():
@@ -89,11 +89,11 @@ def require_same_model(first: TrainConfig, now: TrainConfig, run: Path) -> None:
         if not given.is_dir():
             log.warning("%s is not here; the run goes on with its own copy of the model", given)
             return
+        made = read_json(before / MADE_OF) if (before / MADE_OF).is_file() else {}
+        if (given / ADAPTER).is_file() and made.get("adapter_digest") == model_digest(given):
+            return  # its base need not be here
         given = initial(now)
         known, mine = read_manifest(before) or digests(before, model_files(before)), digests(given, model_files(given))
-        if {**known, MADE_OF: ""} == {**mine, MADE_OF: ""}:  # that names folders, wherever they are now
+        if not {name for name, _ in known.items() ^ mine.items()} - {MADE_OF, WARMSTART}:  # these tell how it was made
             return
-    raise ConfigError(
-        f"{run} was started with model = {first.model}, and {now.model} differs from it: "
-        "undo the change to resume, or choose another folder with --run DIR"
-    )
+    raise ConfigError(f"{run} was started with model = {first.model}, and {now.model} differs from it: {_UNDO}")

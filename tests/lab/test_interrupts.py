@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +25,7 @@ from crbc_rl.training.folders import newest
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGHUP)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -43,6 +46,60 @@ def test_the_first_signal_stops_and_the_second_ends(number: int) -> None:
         twice()
     assert stopped == [True]
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # one more kills a process that cannot clean up
+
+
+def test_a_terminal_that_closes_stops_a_run_however_often_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "isatty", lambda descriptor: False)
+    stopped: list[bool] = []
+
+    def told() -> None:
+        with Interrupts() as interrupts:
+            interrupts.stop = lambda: stopped.append(True)
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
+            assert stopped == [True]
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        told()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    with Interrupts() as interrupts:
+        interrupts.stop = lambda: stopped.append(True)
+        signal.raise_signal(signal.SIGHUP)
+    assert stopped == [True]
+
+
+PRINTS = """
+import sys, time
+from pathlib import Path
+from crbc_lab.interrupts import Interrupts
+told = []
+with Interrupts() as interrupts:
+    interrupts.stop = lambda: told.append(True)
+    until = time.monotonic() + 60
+    while not told and time.monotonic() < until:
+        print("begun", flush=True)
+        time.sleep(0.02)
+    print("saving", flush=True)
+    Path(sys.argv[1]).write_text("saved")
+"""
+
+
+def test_a_run_outlives_its_terminal_until_it_has_saved(tmp_path: Path) -> None:
+    master, slave = pty.openpty()
+
+    def own() -> None:
+        os.setsid()
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+    ends = {"stdin": slave, "stdout": slave, "stderr": slave}
+    command = [sys.executable, "-c", PRINTS, str(tmp_path / "kept")]
+    with subprocess.Popen(command, cwd=ROOT, preexec_fn=own, **ends) as run:
+        os.close(slave)
+        assert b"begun" in os.read(master, 100)
+        os.close(master)
+        assert run.wait(60) == 0
+    assert (tmp_path / "kept").read_text() == "saved"
 
 
 def test_under_torchrun_a_repeated_signal_does_not_lose_the_update(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
-from crbc_rl.runs.folder import Run
+from crbc_rl.runs.folder import Run, finished
 from crbc_rl.runs.metrics import Metrics, read_metrics
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.clock import Callback
@@ -106,6 +106,22 @@ def test_a_stopped_run_resumes_to_the_same_bytes(model: Path, whole: Path, tmp_p
     assert without_times(read_metrics(tmp_path / "cut")) == without_times(read_metrics(whole))
     assert _same_weights(tmp_path / "cut/checkpoints/000004", whole / "checkpoints/000004")
     assert _transcripts(tmp_path / "cut") == _transcripts(whole)
+
+
+def test_a_run_that_is_ended_where_it_was_stopped_is_tested(model: Path, tmp_path: Path) -> None:
+    callback = StopAfter(3)
+    callback.learner = Learner(small(model), Run.start(tmp_path, small(model), resume=False), callback)
+    callback.learner.train()
+    before = read_metrics(tmp_path)
+    for _ in range(2):  # again, it does nothing
+        fewer = small(model, updates=3)
+        Learner(fewer, Run.start(tmp_path, fewer, resume=True)).train()
+    now = read_metrics(tmp_path)
+    assert [record["update"] for record in now] == [0, 1, 2, 3] and finished(tmp_path, 3)
+    assert without_times(now[:3]) == without_times(before[:3]) and "test/success" not in before[3]
+    kept = {name: value for name, value in before[3].items() if not name.startswith("seconds/")}
+    assert kept.items() <= now[3].items()
+    assert {"validation/success", "test/success"} <= now[3].keys()
 
 
 @pytest.mark.full  # `test_a_run_killed_in_any_phase_resumes_to_the_same_bytes` kills at chosen moments

@@ -29,6 +29,7 @@ from crbc_rl.batches import RolloutBatch, Turn, micro_batches
 from crbc_rl.config import parse_config
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies import load as load_module
 from crbc_rl.policies.load import load_policy, merged
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.model import initial, require_same_model
@@ -152,6 +153,24 @@ def test_a_run_goes_on_with_its_adapter_in_another_folder(adapter: Path, tmp_pat
     save_file(weights | {first: weights[first] + 1}, moved / "adapter_model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ConfigError, match="differs from it"):
         require_same_model(Run.open(run).config, run_config(str(moved)), run)
+
+
+def test_a_run_goes_on_without_the_base_of_its_adapter_and_with_another_recipe(
+    adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, moved = tmp_path / "run", tmp_path / "moved"
+    Run.start(run, run_config(str(adapter)), resume=False)
+    shutil.copytree(adapter, moved)
+    recipe = json.loads((moved / "warmstart.json").read_text())
+    (moved / "warmstart.json").write_text(json.dumps({**recipe, "python": "another"}))
+    monkeypatch.setenv("CRBC_DATA", str(tmp_path / "empty"))
+    monkeypatch.setattr(load_module, "base_of", lambda *_: pytest.fail("the base is not needed"))
+    require_same_model(Run.open(run).config, run_config(str(adapter)), run)
+    whole, other = tmp_path / "whole", tmp_path / "other"
+    shutil.copytree(BASE, whole)
+    (whole / "warmstart.json").write_text("{}")
+    Run.start(other, run_config(str(BASE)), resume=False)
+    require_same_model(Run.open(other).config, run_config(str(whole)), other)
 
 
 @pytest.mark.parametrize(
