@@ -267,7 +267,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     # ---- Gymnasium ----------------------------------------------------------------------------
 
     def render(self) -> Any:
-        return self.env.render()
+        return None if self.render_mode is None else self.env.render()
 
     def close(self) -> None:
         self.env.close()

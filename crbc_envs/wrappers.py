@@ -339,11 +339,12 @@ def _members_told(infos: dict[str, Any]) -> dict[int, dict[str, Any]]:
 
 
 def _texts(queries: Sequence[str], name: str) -> tuple[str, ...]:
-    if isinstance(queries, str) or not all(isinstance(query, str) for query in queries):
+    texts = () if isinstance(queries, str) else tuple(queries)
+    if isinstance(queries, str) or not all(isinstance(text, str) for text in texts):
         raise TypeError(f"{name} must be a sequence of texts, got {queries!r}")
-    if not queries:
+    if not texts:
         raise ValueError(f"{name} must have at least one text")
-    return tuple(queries)
+    return texts
 
 
 def _where(info: Mapping[str, Any]) -> str:

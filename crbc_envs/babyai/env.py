@@ -99,7 +99,7 @@ class BabyAI(AnchorWrapper):
             success=rewarded,
             actions=ACTIONS,
             show=words.view,
-            text=lambda env, observation: str(observation["mission"]),
+            text=_mission,
             tasks=tasks,
             split=split,
             max_steps=max_steps,
@@ -110,3 +110,7 @@ class BabyAI(AnchorWrapper):
 
     def expert(self, rng: np.random.Generator, **options: Any) -> Expert:
         return make_expert(self.env, rng, **options)
+
+
+def _mission(env: Any, observation: Any) -> str:
+    return str(observation["mission"])

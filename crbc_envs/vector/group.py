@@ -179,9 +179,10 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         Raises `gymnasium.error.ResetNeeded` for a member that is not active, and `ValueError` if `members` is
         empty or names a member twice.
         """
+        members = [int(member) for member in members]
         self._refuse_ended(members)
         if len(set(members)) < max(1, len(members)):
-            raise ValueError(f"step: name at least one member, and each one once; got {list(members)}")
+            raise ValueError(f"step: name at least one member, and each one once; got {members}")
         return self._advance(members, np.array(members, dtype=np.intp), actions)
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -354,8 +355,6 @@ def _checked_action(action: str | None, member: int) -> str:
     return action
 
 
-def one_group(env_id: str, num_envs: int, max_episode_steps: int | None = None, **kwargs: Any) -> GroupVectorEnv:
+def one_group(env_id: str, num_envs: int, **kwargs: Any) -> GroupVectorEnv:
     """The vector entry point of the suite's environments for `gymnasium.make_vec`: one group of `num_envs` copies."""
-    if max_episode_steps is not None:
-        kwargs["max_steps"] = max_episode_steps
     return GroupVectorEnv(env_id, num_groups=1, group_size=num_envs, **kwargs)

@@ -149,7 +149,11 @@ def importable_spec(env: str | EnvSpec) -> EnvSpec:
     entry = spec.entry_point
     if not isinstance(entry, str):
         name = f"{getattr(entry, '__module__', '')}:{getattr(entry, '__qualname__', '')}"
-        if "<" in name or load_env_creator(name) is not entry:
+        try:
+            found = None if "<" in name else load_env_creator(name)
+        except (AttributeError, ImportError, ValueError):  # of a partial, and of a method of a class
+            found = None
+        if found is not entry:
             raise ValueError(
                 f"a worker cannot make {spec.id}: its entry point {entry!r} cannot be imported by name. "
                 'Define it at the top level of a module, or use backend="sync"'

@@ -1,5 +1,7 @@
 """Environments that keep the contract of anchors in other ways than by being an AnchorEnv."""
 
+import os
+
 import gymnasium
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
@@ -61,6 +63,13 @@ class NumpyCountdown(CountdownEnv):
         return observation, reward, np.bool_(over), cut, {**info, **flags, **numbers}
 
 
+class Variables(CountdownEnv):
+    """Tells an environment variable."""
+
+    def _info(self, **more):
+        return super()._info(variable=os.environ.get("A_VARIABLE_OF_NOW", "unset"), **more)
+
+
 class Hints(gymnasium.Wrapper, RecordConstructorArgs):
     """Adds a hint to the info, and to the label what the hint says."""
 
@@ -110,6 +119,7 @@ def numbered_sokoban(**options):
 HINTS = Hints.wrapper_spec(word="by the spec")
 
 gymnasium.register("Countdown-v0", entry_point="foreign_envs:CountdownEnv")
+gymnasium.register("Variables-v0", entry_point="foreign_envs:Variables")
 gymnasium.register("NumpyCountdown-v0", entry_point="foreign_envs:NumpyCountdown")
 gymnasium.register("SplitCountdown-v0", entry_point="foreign_envs:split_countdown")
 gymnasium.register("HintedSokoban-v0", entry_point="foreign_envs:hinted_sokoban")

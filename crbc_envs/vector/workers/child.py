@@ -19,7 +19,9 @@ def worker_main(socket_fd: int, memory: int | None) -> None:
         first = _next(connection)
         if first is None:
             return
-        folder, script = first
+        folder, variables, script = first
+        os.environ.clear()  # the fork server has those of its own start
+        os.environ.update(variables)
         with suppress(OSError):  # the folder may be gone
             os.chdir(folder)
         if script is not None:

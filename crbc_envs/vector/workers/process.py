@@ -41,7 +41,7 @@ class ProcessWorker:
             fds = [child_end.fileno()] if self.memory is None else [child_end.fileno(), self.memory]
             try:
                 self.process = ForkedProcess(fds)
-                self.connection.send((os.getcwd(), script))
+                self.connection.send((os.getcwd(), dict(os.environ), script))
             except OSError as error:
                 self._release()
                 raise WorkerLost(f"it could not be started: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import closing
 
 import foreign_envs  # registers Countdown-v0 and wrapped Sokobans
@@ -241,3 +242,44 @@ def test_a_success_that_ends_nothing_is_told_at_its_step():
 def test_an_argument_of_the_environment_may_have_the_name_of_one_of_the_group():
     with closing(GroupVectorEnv("NumpyCountdown-v0", 1, 2, timeout=7, env_kwargs={"timeout": 5})) as envs:
         assert [env.unwrapped.timeout for env in envs.members.envs] == [5, 5]
+
+
+def test_members_may_be_named_by_an_array():
+    with closing(GroupVectorEnv("CRBC-FrozenLake-v0", 1, 4)) as envs:
+        envs.reset(seed=0)
+        outcome = envs.step_members(np.flatnonzero(envs.active)[:2], ["up", "up"])
+        assert len(outcome.rewards) == 2 and envs.active.any()
+        envs.step_members(np.flatnonzero(envs.active), ["left"] * int(envs.active.sum()))
+
+
+def test_what_has_no_picture_shows_none_and_loses_no_worker():
+    for backend in ("sync", "process"):
+        with closing(GroupVectorEnv("CRBC-FrozenLake-v0", 1, 2, backend=backend)) as envs:
+            envs.reset(seed=0)
+            assert envs.render() == (None, None) and envs.restarts == 0
+
+
+def test_the_smaller_of_two_limits_counts_in_make_vec():
+    for limits, least in (({"max_steps": 5, "max_episode_steps": 8}, 5), ({"max_episode_steps": 3}, 3)):
+        with closing(gymnasium.make_vec("CRBC-Sokoban-v0", num_envs=2, **limits)) as envs:
+            assert envs.max_steps == least
+    with closing(gymnasium.make_vec("CRBC-Sokoban-v0", num_envs=2, max_episode_steps=100)) as envs:
+        assert envs.max_steps == 15
+
+
+def test_workers_have_the_variables_of_now(monkeypatch):
+    with closing(GroupVectorEnv("Countdown-v0", backend="process")):
+        pass  # the server that workers are forked from has started
+    monkeypatch.setenv("A_VARIABLE_OF_NOW", "set")
+    with closing(GroupVectorEnv("Variables-v0", backend="process")) as envs:
+        assert envs.reset(seed=0)[1]["variable"].tolist() == ["set"] * 8
+
+
+def test_an_entry_point_without_a_name_of_its_own_is_told():
+    gymnasium.register("Partial-v0", entry_point=functools.partial(foreign_envs.NumpyCountdown, timeout=3))
+    try:
+        assert GroupVectorEnv("Partial-v0", 1, 1).members.envs[0].unwrapped.timeout == 3
+        with pytest.raises(ValueError, match="a worker cannot make Partial-v0: .* cannot be imported by name"):
+            GroupVectorEnv("Partial-v0", 1, 1, backend="process")
+    finally:
+        del gymnasium.registry["Partial-v0"]
