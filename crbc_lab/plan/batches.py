@@ -58,6 +58,8 @@ def contradictions(config: TrainConfig, gpus: int, model: Architecture | None) -
         return
     if model.heads % parallel:
         yield f"generator.tensor_parallel: the model's {model.heads} attention heads cannot be split by {parallel}"
+    elif model.kv_heads % parallel and parallel % model.kv_heads:
+        yield f"generator.tensor_parallel: the model's {model.kv_heads} heads of keys cannot be split by {parallel}"
     tokens = tokens_per_row(config) or config.rollout.max_new_tokens
     if tokens > model.context:
         yield (

@@ -90,7 +90,7 @@ def check_run(
             errors.append(str(error))
         errors += [*_credit(config), *_objective(config), *_learning(config, env, model)]
         if not (errors or env.findings):
-            lengths = expert_lengths(config)
+            lengths = expert_lengths(config, online)
             config = fitting(config, lengths)
             errors += contradictions(config, gpus, model)  # with the limit of replies that was derived
     if not env.findings:

@@ -5,7 +5,7 @@ No number here comes from the paper. Where a share was measured on one GPU only,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crbc_rl.errors import ConfigError, nearest
 
@@ -32,6 +32,8 @@ class Hardware:
     """Bytes to other nodes, in one direction, through the adapter of this GPU."""
     flops_share: float
     """What dense training reaches of `flops`. Assumed for passes without gradients and for prefill too."""
+    float32: float = 0.0
+    """Dense operations in float32, which torch computes without TF32. A processor's are measured in it."""
     memory_share: float = 0.848
     """What vLLM reaches of `memory` while it decodes; also assumed for the optimizer."""
     layer: float = 0.130e-3
@@ -47,8 +49,8 @@ class Hardware:
 
 
 HARDWARE = {
-    "a100": Hardware("A100 SXM 80 GB", 312 * TERA, 2_039 * GIGA, 300 * GIGA, 25 * GIGA, flops_share=0.60),
-    "h100": Hardware("H100 SXM 80 GB", 989 * TERA, 3_350 * GIGA, 450 * GIGA, 50 * GIGA, flops_share=0.42),
+    "a100": Hardware("A100 SXM 80 GB", 312 * TERA, 2_039 * GIGA, 300 * GIGA, 25 * GIGA, 0.60, float32=19.5 * TERA),
+    "h100": Hardware("H100 SXM 80 GB", 989 * TERA, 3_350 * GIGA, 450 * GIGA, 50 * GIGA, 0.42, float32=67 * TERA),
 }
 """Data sheets of NVIDIA: A100 with NVLink 3 (600 GB/s in both directions together) and HDR InfiniBand (200 Gb/s), H100
 with NVLink 4 (900 GB/s) and NDR (400 Gb/s).
@@ -62,12 +64,13 @@ CPU = "cpu"
 """The name of this machine's processor, whose rates are measured (`crbc_lab.plan.processor`)."""
 
 
-def find_hardware(name: str) -> Hardware:
-    """A GPU by its name in `HARDWARE`. Raises `ConfigError` for an unknown one."""
+def find_hardware(name: str, precision: str = "bfloat16") -> Hardware:
+    """A GPU by its name in `HARDWARE`, as it computes in `precision`. Raises `ConfigError` for an unknown one."""
     if name.lower() not in HARDWARE:
         known = ", ".join([*HARDWARE, CPU])
         raise ConfigError(f"--hardware {name}: its rates are not known{nearest(name, HARDWARE)}; there are {known}")
-    return HARDWARE[name.lower()]
+    found = HARDWARE[name.lower()]
+    return found if precision == "bfloat16" else replace(found, flops=found.float32)
 
 
 def fewest_nodes(gpus: int) -> int:

@@ -7,19 +7,22 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
+from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
+from huggingface_hub import snapshot_download, try_to_load_from_cache
 
 from crbc_envs.demonstrations import expert_steps, prompted
 from crbc_envs.prompts import PromptWindow
 from crbc_envs.vector.members import make_member
 from crbc_rl.config import TrainConfig
 from crbc_rl.rollout.prompts import prompt_options
-from crbc_rl.runs.model import initial
+from crbc_rl.runs.model import initial, is_local
 from crbc_rl.trees import trees
 
+TOKENIZER = "tokenizer_config.json"
 SHOWN = 40
 """Steps of the expert that are measured."""
 
@@ -44,13 +47,14 @@ class Lengths:
         return -(-5 * self.longest // 4)
 
 
-def expert_lengths(config: TrainConfig) -> Lengths | None:
-    """The lengths in `config`'s environment; None without an expert, or without the model's tokenizer on this machine.
+def expert_lengths(config: TrainConfig, online: bool = False) -> Lengths | None:
+    """The lengths in `config`'s environment; None without an expert, or without the model's tokenizer on this machine,
+    where a model of the hub comes `online`.
 
     A frame counts as the text that stands for it. Raises `ConfigError` where the tokenizer cannot be used.
     """
-    folder = initial(config)
-    if not (folder / "tokenizer_config.json").is_file():
+    folder = _tokenizer_folder(config, online)
+    if folder is None:
         return None
     with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})) as env:
         if not hasattr(env, "expert"):
@@ -77,6 +81,23 @@ def expert_lengths(config: TrainConfig) -> Lengths | None:
         turns=len(steps) / sum(info["step"] == 0 for _, info, _ in steps),
         longest=longest_reply(tokenizer, replies),
     )
+
+
+def _tokenizer_folder(config: TrainConfig, online: bool) -> Path | None:
+    """The folder with the tokenizer of a config's model. Of one of the hub all but the weights is fetched `online`."""
+    if is_local(config):
+        folder = initial(config)
+        return folder if (folder / TOKENIZER).is_file() else None
+    cached = try_to_load_from_cache(config.model, TOKENIZER, revision=config.revision)
+    if isinstance(cached, str):
+        return Path(cached).parent
+    if not online:
+        return None
+    from crbc_rl.policies.files import FROM_HUB, as_config_error
+
+    few = [pattern for pattern in FROM_HUB if "safetensors" not in pattern]
+    with as_config_error(f"model: {config.model} cannot be read from the hub"):
+        return Path(snapshot_download(config.model, revision=config.revision, allow_patterns=few))
 
 
 def longest_reply(tokenizer: Any, replies: Iterable[str]) -> int:

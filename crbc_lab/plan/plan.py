@@ -77,7 +77,7 @@ def make_plan(
         gpus = PER_NODE * (nodes or 1) if nodes or engine_of(config).supports_tensor_parallel else 1
     if gpus < 1 or (gib is not None and gib <= 0):
         raise ConfigError(f"--gpus {gpus} --gpu-memory {gib}: both must be above zero")
-    rates = None if own else find_hardware(hardware)
+    rates = None if own else find_hardware(hardware, config.policy.precision)
     nodes = fewest_nodes(gpus) if nodes is None else nodes
     check_nodes(gpus, nodes)
     checked = check_run(config, gpus=gpus, online=online)

@@ -169,9 +169,9 @@ def decode_step(job: Job, live: float) -> float:
     model, parallel = job.model, job.config.generator.tensor_parallel
     context = job.work.prompt + job.work.reply / 2
     head = model.vocabulary * model.hidden
-    size = 4 if engine_of(job.config).is_transformers and job.config.policy.precision == "float32" else 2
+    size = 4 if job.config.policy.precision == "float32" else 2
     weights = size * (model.parameters - model.outside + head) / parallel
-    cache = live * context * model.kv_bytes / min(parallel, model.kv_heads)
+    cache = live * context * model.kv_bytes * size / 2 / min(parallel, model.kv_heads)
     read = (weights + cache) / (job.hardware.memory * job.hardware.memory_share)
     attention = 4 * model.layers * model.hidden * context
     operations = live * (2 * (model.parameters - model.outside + head) + attention) / parallel

@@ -1,7 +1,9 @@
 import json
 import re
+import shutil
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,11 @@ from crbc_envs.alfworld.engine import textworld
 from crbc_envs.sokoban import gym_engine
 from crbc_envs.webshop.site import browser
 from crbc_lab import cli
-from crbc_lab.plan import architecture
+from crbc_lab.plan import architecture, lengths
 from crbc_lab.plan.architecture import PUBLISHED, find_architecture, has_weights, measure
+from crbc_lab.plan.batches import contradictions
 from crbc_lab.plan.environment import check_env
+from crbc_lab.plan.lengths import expert_lengths
 from crbc_lab.plan.memory import estimate, trained
 from crbc_lab.plan.plan import make_plan
 from crbc_rl.batches import RolloutBatch, Turn, collate
@@ -227,6 +231,37 @@ def test_a_cached_model_is_read_from_the_hubs_cache(tmp_path: Path) -> None:
     assert not has_weights(name)
     (snapshot / shards[1]).touch()
     assert has_weights(name)
+
+
+def test_a_model_of_the_hub_gets_replies_of_its_own_length(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(model, env={"kwargs": {"observation": "text"}})
+    of_hub = config.model_copy(update={"model": "someone/new"})
+    wanted = expert_lengths(config)
+    assert wanted is not None and expert_lengths(of_hub) is None
+    asked: list[Any] = []
+
+    def download(name: str, revision: str | None, allow_patterns: list[str]) -> str:
+        asked.append((name, [pattern for pattern in allow_patterns if "safetensors" in pattern]))
+        return str(model)
+
+    monkeypatch.setattr(lengths, "snapshot_download", download)
+    assert expert_lengths(of_hub, online=True) == wanted and asked == [("someone/new", [])]
+    snapshot = tmp_path / "hub" / "models--someone--new" / "snapshots" / "0123abcd"
+    shutil.copytree(model, snapshot)
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("0123abcd")
+    assert expert_lengths(of_hub) == wanted and len(asked) == 1
+
+
+def test_keys_that_cannot_be_split_are_told() -> None:
+    found = find_architecture(str(ROOT / "warmstarts/sokoban-tiny"))
+    assert found is not None
+    config = small(ROOT / "warmstarts/sokoban-tiny", generator={"engine": "vllm", "tensor_parallel": 4})
+    shaped = replace(found, heads=40, kv_heads=10)
+    assert "10 heads of keys cannot be split by 4" in " ".join(contradictions(config, 8, shaped))
+    assert "heads" not in " ".join(contradictions(config, 8, replace(found, heads=40, kv_heads=2)))
 
 
 def test_the_hub_is_asked_only_when_told_to(monkeypatch: pytest.MonkeyPatch) -> None:

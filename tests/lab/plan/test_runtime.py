@@ -394,3 +394,8 @@ def test_three_of_the_papers_four_parts_are_met_within_30_percent() -> None:
     stated = {**PAPER, REST: 2 * PAPER["together"] - sum(PAPER.values())}
     assert {name for name in stated if abs(found[name] / stated[name] - 1) > 0.3} == {"advantages"}
     assert sum(stated[name] for name in BLOCKS) == pytest.approx(stated["together"])
+
+
+def test_float32_has_rates_of_its_own() -> None:
+    slow, fast = (find_hardware("a100", precision) for precision in ("float32", "bfloat16"))
+    assert slow.flops == 19.5e12 and fast.flops == 312e12 and replace(slow, flops=fast.flops) == fast
