@@ -102,5 +102,5 @@ class Interrupts:
         if "TORCHELASTIC_RUN_ID" in os.environ and time.monotonic() < self._told + 10.0:
             return  # torchrun repeats a signal that a scheduler has sent to all processes
         for other in self._before:
-            signal.signal(other, signal.SIG_DFL)
+            signal.signal(other, signal.SIG_IGN if other in HANGUP else signal.SIG_DFL)
         raise KeyboardInterrupt

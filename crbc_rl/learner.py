@@ -197,7 +197,7 @@ class Learner:
     def _end_early(self) -> None:
         """Test a policy that is the last one by a number of updates that was lowered to those that were made."""
         last = last_record(self.run.folder / "metrics.jsonl")
-        if "test/success" not in last:
+        if last.get("update") == self.update and "test/success" not in last:
             told = {} if "validation/success" in last else self._evaluate("validation")
             self._finish_update({**last, **told, **self._evaluate("test"), "update": self.update})
 

@@ -129,7 +129,8 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         self.placeholder: str = attribute(env, "placeholder", AnchorEnv.placeholder)
         self.legend = attribute(env, "legend", AnchorEnv.legend)
         self.replies: Replies = replies_of(env)
-        self._reads = env.has_wrapper_attr("replies")
+        self.reads = env.has_wrapper_attr("replies")
+        """Whether it reads replies by itself."""
         self.anchor_name: str = attribute(env, "anchor_name", anchor_name(OWN, {}))
         own = attribute(env, "max_steps", None)
         self.max_steps: int | None = min([*step_limits(env), *([] if own is None else [own])], default=None)
@@ -160,7 +161,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         return present(observation, self.observation_space, self.env_id, info["step"]), info
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action if self._reads else self._asked(action))
+        observation, reward, terminated, truncated, info = self.env.step(action if self.reads else self._asked(action))
         info = self._kept(info, AFTER_STEP, "after a step")
         if info["success"] and not terminated:
             raise EnvError(f"{self.env_id}, step {info['step']}: a success does not terminate the episode, as it must")
@@ -182,6 +183,8 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
 
     def _asked(self, reply: str) -> str:
         """The admissible action that a reply asks for, or else the text that it has as its action."""
+        if reply in self._admissible:  # "> go" is an action here, and no line of a transcript
+            return reply
         asked = requested_action(reply, self.replies)
         found = admissible_action(asked, self._admissible)
         return found if found != INVALID else reply if asked in (None, normalise(reply)) else asked

@@ -83,7 +83,7 @@ def evaluate(given: Path, policy: str | Path | ChatPolicy | None, order: Order, 
     trained = policy.check() if isinstance(policy, ChatPolicy) else bool(other and (other / WARMSTART).is_file())
     if found.kind == "config" and (trained or policy == "start"):  # a run and a warm start tell how long replies are
         taught = config if other is None else config.model_copy(update={"model": str(other), "base": None})
-        config = config.model_copy(update={"rollout": fitting(taught, expert_lengths(taught)).rollout})
+        config = config.model_copy(update={"rollout": fitting(taught, expert_lengths(taught, online=True)).rollout})
     panel, told = order.chosen(config)
     torch.set_num_threads(config.threads)
     player = _player(policy, trained, Run(found.path, config), panel, order, console)
@@ -146,6 +146,7 @@ def _player(
         limit(model, rollout.model_copy(update={"max_new_tokens": asking.max_new_tokens}))
         print_line(console, _asked(policy.name, config, asking, trained, panel))
         told = {"which": "model", "name": policy.name, "digest": model_digest(whole), **asdict(asking)}
+        told |= _placed(model, config)
         plays.decode = model.decode_prompt
         play = partial(_play, model, config, split, asking, watch, plays)
         return Player(policy.name, told, play, invalid, plays, must_reply=True)
@@ -166,8 +167,14 @@ def _player(
         rollout = config.rollout.model_copy(update={"max_new_tokens": order.max_tokens})  # a prompt has the other room
         run = Run(run.folder, config.model_copy(update={"rollout": rollout}))
     player = run.policy(policy)
+    checkpoint |= _placed(player, config)
     plays.decode = player.decode_prompt
     return Player(policy, checkpoint, partial(_play, player, config, split, asking, watch, plays), invalid, plays)
+
+
+def _placed(model: TransformersPolicy, config: TrainConfig) -> dict[str, str]:
+    """How a model computes, where that is not on the CPU in float32: it decides how sums are rounded."""
+    return {} if model.device.type == "cpu" else {"device": model.device.type, "precision": config.policy.precision}
 
 
 def _asking(config: TrainConfig, trained: bool, max_tokens: int | None, usual: int) -> Asking:

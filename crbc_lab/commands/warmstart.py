@@ -268,7 +268,7 @@ def _prompted(
 ) -> Iterator[tuple[Prompt, str]]:
     lapse = config.lapse
     for prompt, info, reply in prompted(PromptWindow.of(env, **prompt_options(config)), steps):
-        if requested_action(reply, config.replies) is None:
+        if requested_action(reply, config.replies if getattr(env, "reads", True) else env.replies) is None:
             raise ConfigError(
                 f"the expert of {config.env.id} replies {reply!r}, and env.replies={config.replies} reads no action in "
                 "it: let it reply with crbc_envs.actions.tagged(action, thought)"

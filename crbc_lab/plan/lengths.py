@@ -85,14 +85,12 @@ def expert_lengths(config: TrainConfig, online: bool = False) -> Lengths | None:
 
 def _tokenizer_folder(config: TrainConfig, online: bool) -> Path | None:
     """The folder with the tokenizer of a config's model. Of one of the hub all but the weights is fetched `online`."""
-    if is_local(config):
+    if is_local(config) or Path(config.model).is_dir():
         folder = initial(config)
         return folder if (folder / TOKENIZER).is_file() else None
-    cached = try_to_load_from_cache(config.model, TOKENIZER, revision=config.revision)
-    if isinstance(cached, str):
-        return Path(cached).parent
     if not online:
-        return None
+        cached = try_to_load_from_cache(config.model, TOKENIZER, revision=config.revision)
+        return Path(cached).parent if isinstance(cached, str) else None
     from crbc_rl.policies.files import FROM_HUB, as_config_error
 
     few = [pattern for pattern in FROM_HUB if "safetensors" not in pattern]

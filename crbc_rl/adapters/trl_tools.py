@@ -78,7 +78,7 @@ class ToolEnvironment:
 
         An episode that is cut, as where the tokens ran out, is truncated; it is a failure if the model stopped acting.
         """
-        stopped = not self._episode.over and not cut and self._turns[-1:] < [turns - 1]
+        stopped = not self._episode.over and self._turns[-1:] < [turns - 1] and not (cut and self._turns)
         if stopped:
             self._episode.reply("")
             self._turns.append(turns - 1)
@@ -88,7 +88,7 @@ class ToolEnvironment:
         if not self._episode.over:
             rows = [{**row, "scores": value} for row, value in zip(rows, self._episode.scores(), strict=False)] or rows
         # A row has its own outcome where the episode has ended.
-        return [{**end, "success": False, "truncated": not stopped, **row, **ids} for row in rows]
+        return [{**end, "success": False, "truncated": cut or not stopped, **row, **ids} for row in rows]
 
 
 class ToolCreditTrainer(StepCreditTrainer):

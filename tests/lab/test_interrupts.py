@@ -69,6 +69,22 @@ def test_a_terminal_that_closes_stops_a_run_however_often_it_is_told(monkeypatch
     assert stopped == [True]
 
 
+def test_a_terminal_that_closes_without_a_run_kills_no_cleaning_up() -> None:
+    cleaned: list[bool] = []
+
+    def command() -> None:
+        with Interrupts():
+            try:
+                signal.raise_signal(signal.SIGHUP)
+            finally:
+                signal.raise_signal(signal.SIGHUP)  # the second one, of the system
+                cleaned.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        command()
+    assert cleaned == [True]
+
+
 PRINTS = """
 import sys, time
 from pathlib import Path

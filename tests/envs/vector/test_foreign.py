@@ -224,6 +224,12 @@ def test_free_text_comes_without_its_tags_and_all_else_as_it_is(reply, got):
     assert env.unwrapped.got == got
 
 
+def test_an_action_as_it_is_listed_is_no_line_of_a_transcript():
+    env = make_member("NumpyCountdown-v0", {})
+    env._admissible = ("<", ">", ">>", "east")
+    assert [env._asked(reply) for reply in (">>", "<", "> east", "<action>>></action>")] == [">>", "<", "east", ">>"]
+
+
 def test_flags_and_numbers_of_numpy_are_those_of_python():
     with closing(GroupVectorEnv("NumpyCountdown-v0", 1, 2)) as envs:
         info = one_episode(envs)[-1]

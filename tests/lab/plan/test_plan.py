@@ -240,6 +240,8 @@ def test_a_model_of_the_hub_gets_replies_of_its_own_length(
     of_hub = config.model_copy(update={"model": "someone/new"})
     wanted = expert_lengths(config)
     assert wanted is not None and expert_lengths(of_hub) is None
+    monkeypatch.chdir(model.parent)
+    assert expert_lengths(config.model_copy(update={"model": model.name})) == wanted, "a folder of the current one"
     asked: list[Any] = []
 
     def download(name: str, revision: str | None, allow_patterns: list[str]) -> str:

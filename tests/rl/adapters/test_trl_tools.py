@@ -248,6 +248,13 @@ def test_a_reply_that_its_budget_cuts_is_no_action(
         assert [row["truncated"] for row in environment._records(2, True)] == [True]
 
 
+def test_a_first_reply_that_its_budget_cuts_is_a_malformed_step_of_a_truncated_episode() -> None:
+    environment = ToolEnvironment(recorded_groups.ENV_ID, **KWARGS)
+    environment.reset(task=4)
+    (row,) = environment._records(1, True)
+    assert (row["valid"], row["truncated"], row["success"], row["length"]) == (False, True, False, 1)
+
+
 def test_a_part_of_a_group_and_a_system_message_are_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"a process holds 5 rows: give it n x 6 by per_device_eval_batch_size"):
         trainer(model, tmp_path)._generate_and_score_completions([{}] * 5)
