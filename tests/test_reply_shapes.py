@@ -145,6 +145,7 @@ def test_a_trainer_of_trl_tells_the_success(shape: Shape, moves: dict[str, str])
     trainer = SimpleNamespace(
         args=SimpleNamespace(seed=0),
         state=SimpleNamespace(global_step=0),
+        accelerator=SimpleNamespace(process_index=0),
         eos_token_ids=[0],
         processing_class=SimpleNamespace(decode=lambda ids: "".join(map(chr, ids))),
         _tokenize_prompts=lambda prompts: ([messages[-1]["content"] for messages in prompts], None, None),

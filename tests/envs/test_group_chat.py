@@ -12,6 +12,7 @@ import pytest
 from anchors import GroupError, Rollout
 from crbc_envs import ChatEpisode, GroupChat, GroupVectorEnv
 from crbc_rl import credit
+from crbc_rl.adapters import trl_rollouts
 from crbc_rl.adapters.trl import StepCreditTrainer
 from crbc_rl.adapters.trl_rollouts import GroupRollouts
 from crbc_rl.adapters.trl_tools import ToolCreditTrainer, ToolEnvironment
@@ -72,12 +73,15 @@ def test_a_group_walks_alike_by_every_door(dynamics: str | None) -> None:
     trainer = SimpleNamespace(
         args=SimpleNamespace(seed=SEED),
         state=SimpleNamespace(global_step=0),
+        accelerator=SimpleNamespace(process_index=0),
         eos_token_ids=[0],
         processing_class=SimpleNamespace(decode=lambda ids: "".join(map(chr, ids))),
         _tokenize_prompts=lambda prompts: ([m for m, one in enumerate(rollouts.played) if not one.over], None, None),
         _generate_single_turn=generate,
     )
-    rollouts([f"train/{TASK}"] * rollouts.rows, trainer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trl_rollouts, "stream", lambda name, *place: SEED)
+        rollouts([f"train/{TASK}"] * rollouts.rows, trainer)
     assert [episode.rollout() for episode in rollouts.played] == there
     assert with_a_tool(dynamics) == there
 
@@ -108,11 +112,21 @@ def numbers_of_tools(size: int) -> list[int]:
         patch.setattr(StepCreditTrainer, "_generate_and_score_completions", Parent._generate_and_score_completions)
         trainer = object.__new__(ToolCreditTrainer)
         trainer.__dict__.update(num_generations=size, num_generations_eval=size, args=SimpleNamespace(seed=5))
-        for training, own in ((True, {}), (False, {}), (True, {"seed": 3})):
-            trainer.__dict__.update(model=SimpleNamespace(training=training), state=SimpleNamespace(global_step=2))
+        trainer.accelerator = SimpleNamespace(process_index=0)
+        for step, training, own in (
+            (2, True, {}),
+            (2, False, {}),
+            (2, True, {"seed": 3}),
+            (9, False, {}),
+            (3, True, {}),
+        ):
+            trainer.__dict__.update(model=SimpleNamespace(training=training), state=SimpleNamespace(global_step=step))
             trainer._generate_and_score_completions([{"task": TASK, **own}] * 2 * size)
-    assert seeds == [{7}, {5}, {3}], "other noise in each update, the same in each evaluation, the data set's if any"
-    assert given == [*range(size)] * 6
+    update, evaluated, own, again, later = seeds
+    assert own == {3} and evaluated == again, "the data set's if any, and the same noise in each evaluation"
+    assert len(update) == len(later) == len(evaluated) == 2, "each of two groups has its own"
+    assert not update & later and not update & evaluated, "and other noise in each update"
+    assert given == [*range(size)] * 10
     return given[:size]
 
 

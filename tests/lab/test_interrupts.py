@@ -26,6 +26,7 @@ from crbc_rl.training.folders import newest
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGHUP)}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
