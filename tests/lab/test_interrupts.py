@@ -58,16 +58,17 @@ def test_a_terminal_that_closes_stops_a_run_however_often_it_is_told(monkeypatch
             interrupts.stop = lambda: stopped.append(True)
             signal.raise_signal(signal.SIGHUP)
             signal.raise_signal(signal.SIGHUP)
-            assert stopped == [True]
+            stopped.append(False)  # it goes on
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(KeyboardInterrupt):
         told()
+    assert stopped == [True, False]
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
     with Interrupts() as interrupts:
         interrupts.stop = lambda: stopped.append(True)
         signal.raise_signal(signal.SIGHUP)
-    assert stopped == [True]
+    assert stopped == [True, False]
 
 
 def test_a_terminal_that_closes_without_a_run_kills_no_cleaning_up() -> None:
