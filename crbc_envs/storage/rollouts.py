@@ -149,7 +149,7 @@ def write_groups(
 
 
 def read_groups(path: Path | str, anchor: str | None = None) -> list[RolloutGroup]:
-    """The groups of the file `path`, exactly as they were written. Turns and images are not read.
+    """The groups of the file `path`, as they were written; an anchor has one label. Turns and images are not read.
 
     `anchor` is the wanted `anchor_name`, such as that of the environments with whose groups these are compared.
 
