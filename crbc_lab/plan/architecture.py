@@ -94,6 +94,8 @@ class Architecture:
     vision: bool
     head_dim: int | None = None
     """Where it is not the head's share of the hidden size."""
+    norms_heads: bool = False
+    """Whether queries and keys are normalised, as in Qwen3."""
 
     @property
     def head(self) -> int:
@@ -159,6 +161,7 @@ def measure(config: PretrainedConfig, source: str, folder: Path | None = None) -
         context=positions(config),
         vision=vision,
         head_dim=getattr(text, "head_dim", None),
+        norms_heads=any(name.endswith("q_norm") for name, _ in model.named_modules()),
     )
 
 

@@ -25,7 +25,7 @@ from crbc_lab.plan.architecture import PUBLISHED, find_architecture, has_weights
 from crbc_lab.plan.batches import contradictions
 from crbc_lab.plan.environment import check_env
 from crbc_lab.plan.lengths import expert_lengths
-from crbc_lab.plan.memory import estimate, trained
+from crbc_lab.plan.memory import estimate, kept_in_layer, trained
 from crbc_lab.plan.plan import make_plan
 from crbc_rl.batches import RolloutBatch, Turn, collate
 from crbc_rl.config import TrainConfig, load_config, parse_config
@@ -397,6 +397,41 @@ def test_what_an_environment_lacks_is_listed_with_the_command_that_installs_it(
         assert not finding.ok and not found.errors
 
 
+def counted(made: Any, rows: int, prompt: int, reply: int, checkpointing: bool) -> int:
+    """Bytes of activations at the peak of a pass, by torch, on fake tensors."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        policy = TransformersPolicy(
+            AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16), fresh_policy().tokenizer
+        )
+        if checkpointing:
+            policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+        policy.model.train()
+        turns = [Turn([1] * (prompt - i), [2] * reply, [0.0] * reply) for i in range(rows)]
+        batch = collate(RolloutBatch.of_turns(turns), 0)
+        tracker = MemTracker()
+        tracker.track_external(policy.model)
+        with tracker:
+            logprobs, entropy = policy.logprobs(batch, 1.0)
+            (logprobs.sum() + entropy.sum()).backward()
+    (peak,) = tracker.get_tracker_snapshot("peak").values()
+    return sum(size for kind, size in peak.items() if str(kind).endswith(("ACT", "TEMP")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "hidden", "intermediate", "heads", "keys", "head"),
+    [("qwen2", 1536, 8960, 12, 2, 128), ("qwen3", 1024, 3072, 16, 8, 128), ("llama", 1024, 2752, 8, 8, 128)],
+)
+def test_a_layer_keeps_what_torch_counts(
+    kind: str, hidden: int, intermediate: int, heads: int, keys: int, head: int
+) -> None:
+    """Also where its heads are wider together than the hidden size, and where queries share no keys."""
+    shape = {"hidden_size": hidden, "intermediate_size": intermediate, "head_dim": head, "vocab_size": 1_000}
+    shape |= {"num_attention_heads": heads, "num_key_value_heads": keys}
+    few, more = (AutoConfig.for_model(kind, num_hidden_layers=layers, **shape) for layers in (2, 4))
+    there = (counted(more, 2, 512, 1, False) - counted(few, 2, 512, 1, False)) / (2 * 2 * 2 * 513)
+    assert 0.95 < kept_in_layer(measure(few, "here")) / there < 1.1
+
+
 @pytest.mark.parametrize(
     ("rows", "prompt", "reply", "largest"),
     [(16, 256, 512, "logits"), (4, 2560, 1, "one layer")],
@@ -413,20 +448,6 @@ def test_activations_are_what_torch_counts_on_fake_tensors_of_the_real_shape(
     config = paper("alfworld_qwen2.5_1.5b", *limits, *sizes)
     training = estimate(config, measure(made, "here"), 8, 80).phases["training"]
 
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        policy = TransformersPolicy(
-            AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16), fresh_policy().tokenizer
-        )
-        policy.model.gradient_checkpointing_enable({"use_reentrant": False})
-        policy.model.train()
-        turns = [Turn([1] * (prompt - i), [2] * reply, [0.0] * reply) for i in range(rows)]
-        batch = collate(RolloutBatch.of_turns(turns), 0)
-        tracker = MemTracker()
-        tracker.track_external(policy.model)
-        with tracker:
-            logprobs, entropy = policy.logprobs(batch, 1.0)
-            (logprobs.sum() + entropy.sum()).backward()
-    (peak,) = tracker.get_tracker_snapshot("peak").values()
-    counted = sum(size for kind, size in peak.items() if str(kind).endswith(("ACT", "TEMP")))
-    counted -= rows * (prompt + reply) ** 2 * 3  # a mask, which transformers makes where tensors are fake
-    assert 0.95 < (training["activations kept"] + training[largest]) / counted < 1.2
+    there = counted(made, rows, prompt, reply, True)
+    there -= rows * (prompt + reply) ** 2 * 3  # a mask, which transformers makes where tensors are fake
+    assert 0.95 < (training["activations kept"] + training[largest]) / there < 1.2
