@@ -115,7 +115,8 @@ def gpu_sets(each: int) -> list[str]:
     """The GPUs that this process sees in sets of `each`, as CUDA_VISIBLE_DEVICES names them."""
     from torch.cuda import device_count  # only then, as it takes seconds
 
-    names = (os.environ.get(VISIBLE) or ",".join(map(str, range(device_count())))).split(",")[: device_count()]
+    count = device_count()
+    names = (os.environ.get(VISIBLE) or ",".join(map(str, range(count)))).split(",")[:count]
     return [",".join(names[first : first + each]) for first in range(0, len(names) - each + 1, each)]
 
 
@@ -131,9 +132,8 @@ def run_children(
     look: Callable[[], None] = lambda: None,
     stopping: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Run children in their order, at most `jobs` at a time. Returns whether they were all run, and not stopped before.
+    """Run children in order, at most `jobs` at a time, each on GPUs of its own where there are any; False if stopped.
 
-    Where several run at a time, each has GPUs of its own, as far as there are any.
     `look` is called now and then. The first Ctrl-C or SIGTERM calls `stopping`, stops each running child after its
     update, with everything saved, and starts no other; the second ends them at once and raises `KeyboardInterrupt`.
     """

@@ -186,8 +186,9 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         if reply in self._admissible:  # "> go" is an action here, and no line of a transcript
             return reply
         asked = requested_action(reply, self.replies)
-        found = admissible_action(asked, self._admissible)
-        return found if found != INVALID else reply if asked in (None, normalise(reply)) else asked
+        if (found := admissible_action(asked, self._admissible)) != INVALID:
+            return found
+        return reply if asked in (None, normalise(reply)) else asked
 
     def accepts(self, reply: str) -> bool:
         """Whether a reply is an action now: as the wrapped environment says, or else as its last info lists them."""

@@ -18,6 +18,7 @@ from typing import Any
 from crbc_envs.chat import ChatEpisode
 from crbc_envs.prompts import PromptWindow, Template, View, instructed
 from crbc_envs.storage.files import read_json, refuse_link, replace_file
+from crbc_envs.vector.contract import attribute
 from crbc_envs.vector.members import make_member
 from crbc_lab.agents.asking import line_to
 from crbc_lab.agents.config import AgentsConfig
@@ -89,7 +90,7 @@ class Run:
         """What is played: the environment, its tasks and one hash over their contents."""
         env, tasks = self.chats[0].env, self.chosen.tasks
         played = {"env": self.config.env.id, "kwargs": self.config.env.kwargs, "split": env.panel.split}
-        tagger = {"reward_tagger": env.reward_tagger} if hasattr(env, "reward_tagger") else {}
+        tagger = {"reward_tagger": found} if (found := attribute(env, "reward_tagger", "")) else {}
         told = {"data": getattr(env, "data", ""), "panel": self.chosen.name, **tagger}
         return {**played, **told, "tasks": len(tasks), "digest": self.chosen.digest(env.panel)}
 

@@ -94,8 +94,7 @@ class Order:
             else:
                 chosen = choose(env.panel, split, self.count(config), config.eval.panel)
             told = {"digest": chosen.digest(env.panel)} if self.out is not None else {}
-            tagger = attribute(env, "reward_tagger", "")
-            return chosen, {**told, **({"reward_tagger": tagger} if tagger else {})}
+            return chosen, told | ({"reward_tagger": found} if (found := attribute(env, "reward_tagger", "")) else {})
 
 
 def require_place(out: Path, resume: bool) -> None:

@@ -170,8 +170,7 @@ def _unknown(spec: EnvSpec, kwargs: dict[str, Any]) -> str:
 
 def played_slope(config: TrainConfig) -> str:
     """The calibration slope of two seconds of play on training tasks: whether anchors hide state."""
-    kwargs = {**config.env.kwargs, "split": "train"}
-    with closing(make_member(config.registered_id(), kwargs)) as env:
+    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})) as env:
         tasks = rng("calibration").integers(len(env.panel), size=48).tolist()
         found = credit.calibration(list(played_groups(env, tasks, seconds=2.0)))
         return f"{env.anchor_name}, {found}{'; they hide state' * found.hidden}"
