@@ -27,7 +27,14 @@ import numpy as np
 
 from benchmarks.children import memory_of
 from benchmarks.credit import table
-from crbc_envs.webshop.products.catalogue import Catalogue, MemoryCatalogue, official_file, products_of, read_catalogue
+from crbc_envs.webshop.products.catalogue import (
+    HUMAN,
+    Catalogue,
+    MemoryCatalogue,
+    official_files,
+    products_of,
+    read_catalogue,
+)
 from crbc_envs.webshop.products.generate import generate_catalogue
 from crbc_envs.webshop.products.store import StoredCatalogue, build_store
 from crbc_envs.webshop.search.engine import Index, SearchEngine, build
@@ -106,9 +113,8 @@ def their_environment(checkout: Path, data: Path, engine: SearchEngine, asins: S
         _stand_in(name)
     sys.path.insert(0, str(checkout))
     paths: Any = importlib.import_module("web_agent_site.utils")
-    paths.DEFAULT_FILE_PATH = str(official_file(data, "items"))
-    paths.DEFAULT_ATTR_PATH = str(official_file(data, "instructions"))
-    paths.HUMAN_ATTR_PATH = str(official_file(data, "human"))
+    paths.DEFAULT_FILE_PATH, paths.DEFAULT_ATTR_PATH = map(str, official_files(data))
+    paths.HUMAN_ATTR_PATH = str(data / HUMAN)
     with patch("rich.print", _silent):  # its first call may draw from the global stream, which gives the prices
         made: Any = importlib.import_module("web_agent_site.envs.web_agent_text_env").WebAgentTextEnv
     made(observation_mode="text_rich")  # the first one imports modules that draw from the global stream

@@ -44,11 +44,12 @@ class WebShopEnv(AnchorEnv[str, Goal]):
     names the tagger that finds the nouns of titles; `tagger="spacy"` requires the original's model.
 
     `anchor` is the kind of anchor. "paper", the default, is the key of the page without the task. It is not a Markov
-    state: the reviews page is one anchor for all products, details pages hide the options, and item pages hide
-    the query and the visited products. In "text", options are hidden too, so "Buy Now" at one anchor can both
-    succeed and fail. "situation" is the same, because an invalid reply leaves the page. So is "observation", except
-    where an agent sees no page: for "html" and "url" it is the key of the document and of the address. "state" is
-    the key of everything the future depends on: page, product, options, query, page number, visited products.
+    state: the reviews page is one anchor for all products, details pages hide the options, results pages the
+    visited products of other pages, and item pages the query and the visited products. In "text", options are
+    hidden too, and in "text_rich" some of them, so "Buy Now" at one anchor can both succeed and fail. "situation" is
+    the same, because an invalid reply leaves the page. So is "observation", except where an agent sees no page: for
+    "html" and "url" it is the key of the document and of the address. "state" is the key of everything the future
+    depends on: page, product, options, query, page number, visited products.
     """
 
     domain = "webshop"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from crbc_envs.webshop.shop.session import Session
+from crbc_envs.webshop.shop.session import Session, parse
 
 
 def distance(session: Session) -> float:
@@ -38,7 +38,7 @@ def _wanted(session: Session) -> dict[str, str] | None:
     options: dict[str, str] = {}
     for value in asked:
         group = next((name for name, values in product.options.items() if value in values), None)
-        if group is None:
+        if group is None or parse(f"click[{value}]") is None:
             return None
         options[group] = value
     return options if shop.reward(goal, goal.asin, tuple(options.values())).total == 1.0 else None

@@ -23,6 +23,7 @@ ENOUGH = 0.99
 _BACK = "click[< prev]"
 _NEXT = "click[next >]"
 _BUY = "click[buy now]"
+_NO_BRACKETS = str.maketrans("[]", "  ")  # they would end the query
 
 
 @dataclass(slots=True)
@@ -85,7 +86,7 @@ class Shopper:
 
     def _notice(self, page: Page, done: str, request: Request) -> None:
         verb, _, what = done.removesuffix("]").partition("[")
-        if done and done != self.proposed:
+        if done and normalise(done) != self.proposed:
             self.undo()
         self.undo = lambda: None
         if verb == "search":
@@ -176,7 +177,8 @@ class Shopper:
         return ", and ".join([*parts, "price"] if parts else ()).lower(), False
 
     def _query(self, request: Request) -> str:
-        return request.sentence if self.quotes else request.query.lower()
+        query = request.sentence if self.quotes else request.query.lower()
+        return query.translate(_NO_BRACKETS)
 
     @property
     def _look(self) -> int:

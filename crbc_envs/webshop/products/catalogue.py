@@ -34,12 +34,16 @@ FIX = "download the file again, then install it with: crbc data webshop --from D
 
 MEND = "correct the file, then install it with: crbc data webshop --from DIR"
 
-FILES = {
-    "items": ("items_shuffle.json", "items_shuffle_1000.json"),
-    "instructions": ("items_ins_v2.json", "items_ins_v2_1000.json"),
-    "human": ("items_human_ins.json",),
+Size = Literal["small", "full"]
+
+SETS: dict[Size, tuple[str, str]] = {
+    "small": ("items_shuffle_1000.json", "items_ins_v2_1000.json"),
+    "full": ("items_shuffle.json", "items_ins_v2.json"),
 }
-"""The official files by content. The first existing name is read."""
+"""The files of products and instructions: 1,000 products as in the paper, or all 1.18 million."""
+
+HUMAN = "items_human_ins.json"
+"""The instructions written by people, for both sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +296,8 @@ def read_catalogue(folder: Path) -> MemoryCatalogue:
 
     Raises `DataError` if a file is missing or invalid.
     """
-    paths = [official_file(folder, what) for what in ("items", "instructions")]
-    human = folder / FILES["human"][0]
-    paths += [human] if human.is_file() else []
+    paths = official_files(folder)
+    paths += [folder / HUMAN] if (folder / HUMAN).is_file() else []
     items, instructions, written, *_ = [read_json(path) for path in paths] + [{}]
     if not isinstance(items, list) or not items:
         raise DataError(f"{paths[0]}: it is no list of products: {shown(items)}; {MEND}")
@@ -309,13 +312,16 @@ def describe_files(paths: Sequence[Path]) -> str:
     return " with ".join([str(paths[0]), *(path.name for path in paths[1:])])
 
 
-def official_file(folder: Path, what: str) -> Path:
-    """The official file of `folder` that holds `what`, a key of `FILES`."""
-    for name in FILES[what]:
-        if (folder / name).is_file():
-            return folder / name
+def official_files(folder: Path) -> list[Path]:
+    """The products and the instructions of the small set in `folder`, else of the full one, never of both."""
+    for names in SETS.values():
+        missing = [name for name in names if not (folder / name).is_file()]
+        if not missing:
+            return [folder / name for name in names]
+        if len(missing) < len(names):
+            raise DataError(f"{folder}: there is no {missing[0]}; a set of products is {' with '.join(names)}")
     raise DataError(
-        f"{folder}: there is no {' or '.join(FILES[what])}; "
+        f"{folder}: there is no {' or '.join(names[0] for names in SETS.values())}; "
         "give the folder that holds WebShop's files: crbc data webshop --from DIR"
     )
 

@@ -10,24 +10,13 @@ import hashlib
 import json
 import os
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.datasets import Dataset, ProgressCallback, Unpacked, sha256_of
+from crbc_envs.webshop.products.catalogue import HUMAN, SETS
 from crbc_envs.webshop.products.store import StoredCatalogue, build_official_store, is_store
 from crbc_envs.webshop.search import engine as search
 from crbc_envs.webshop.shop import goals
-
-Size = Literal["small", "full"]
-
-SETS: dict[Size, tuple[str, str]] = {
-    "small": ("items_shuffle_1000.json", "items_ins_v2_1000.json"),
-    "full": ("items_shuffle.json", "items_ins_v2.json"),
-}
-"""The files of products and instructions: 1,000 products as in the paper, or all 1.18 million."""
-
-HUMAN = "items_human_ins.json"
-"""The instructions written by people, for both sets."""
 
 PUBLISHED = {
     "items_shuffle_1000.json": "30a4765c3a327af72d9a9a95a6b2486d516f0fa1d3ecd83681901ce82a21b269",

@@ -86,6 +86,8 @@ def make_panel(shop: Shop, panel: str, split: str) -> WebShopPanel:
         chosen = order[NUM_VALIDATION:] if split == "train" else order[:NUM_VALIDATION]
     name = panel if shop.edition is None else f"{panel}-v{shop.edition}"
     made = WebShopPanel(name, split, shop.goals, chosen)
+    if not len(order):
+        raise ValueError("no product has an instruction of these `goals`; goals='human' needs items_human_ins.json")
     if not len(chosen):
         raise ValueError(
             f"no goals in split {split!r} of panel {panel!r}: the shop has {len(order)}"

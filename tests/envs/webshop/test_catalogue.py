@@ -6,7 +6,7 @@ import hashlib
 import json
 
 import pytest
-from webshop_catalogue import HUMAN, INSTRUCTIONS, ITEMS, PUBLISHED, catalogue, needs_published, shop
+from webshop_catalogue import HUMAN, INSTRUCTIONS, ITEMS, PUBLISHED, catalogue, needs_published, shop, write_official
 
 from crbc_envs.errors import DataError
 from crbc_envs.webshop.products.catalogue import prices_of, products_of, read_catalogue
@@ -88,7 +88,7 @@ def test_an_asin_in_lower_case_is_read_in_upper_case():
 
 
 def test_a_folder_is_read_and_a_missing_or_broken_file_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"no items_shuffle.json or items_shuffle_1000.json.*crbc data webshop"):
+    with pytest.raises(DataError, match=r"no items_shuffle_1000.json or items_shuffle.json.*crbc data webshop"):
         read_catalogue(tmp_path)
     (tmp_path / "items_shuffle_1000.json").write_text(json.dumps(ITEMS))
     (tmp_path / "items_ins_v2_1000.json").write_text("{")
@@ -99,6 +99,17 @@ def test_a_folder_is_read_and_a_missing_or_broken_file_is_named(tmp_path):
     (tmp_path / "items_human_ins.json").write_text(json.dumps(HUMAN))
     read = read_catalogue(tmp_path)
     assert [read[i] for i in range(5)] == [catalogue()[i] for i in range(5)]
+
+
+def test_the_small_and_the_full_set_are_not_mixed(tmp_path):
+    write_official(tmp_path, [ITEMS, INSTRUCTIONS])
+    (tmp_path / "items_shuffle.json").write_text(json.dumps(ITEMS[:1]))  # the full set, half of it
+    assert len(read_catalogue(tmp_path)) == 5
+    (tmp_path / "items_shuffle_1000.json").unlink()
+    with pytest.raises(DataError, match=r"no items_shuffle_1000.json; a set .* with items_ins_v2_1000.json"):
+        read_catalogue(tmp_path)
+    (tmp_path / "items_ins_v2_1000.json").rename(tmp_path / "items_ins_v2.json")
+    assert len(read_catalogue(tmp_path)) == 1
 
 
 def test_a_synthetic_goal_stands_for_each_combination_of_options():

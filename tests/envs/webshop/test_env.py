@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from contextlib import closing
 
 import gymnasium
+import numpy as np
 import pytest
-from webshop_catalogue import HUMAN, INSTRUCTIONS, ITEMS, PUBLISHED, needs_published
+from webshop_catalogue import HUMAN, INSTRUCTIONS, ITEMS, PUBLISHED, needs_published, write_official
 
 import crbc_envs
 from anchors import INVALID
@@ -129,6 +131,34 @@ def test_options_with_brackets_or_odd_spacing_are_listed_and_taken(tmp_path):
     assert (info["valid"], env.session.state.options) == (True, {"kind": "a  b"})
 
 
+def test_the_expert_buys_options_with_odd_spacing_and_knows_of_those_with_brackets(tmp_path):
+    values = [{"value": "8.4 Ounce / 250 ml"}, {"value": "b\u00a0c"}, {"value": "d [2 pack]"}]
+    files = [[{**ITEMS[0], "customization_options": {"Kind": values}}], INSTRUCTIONS]
+    env = make(data="official", data_dir=str(write_official(tmp_path, files)), panel="official", split="validation")
+    outcomes = {}
+    for task in range(len(env.panel)):
+        observation, info = env.reset(seed=0, options={"task": task})
+        (wanted,) = (value for _, value in env.panel[task].content.pairs)
+        away, reply, valid = env.distance(), env.expert(np.random.default_rng(0)), []
+        while not (env.session.reward or info["step"] == 15):
+            observation, *_, info = env.step(reply(observation, info))
+            valid.append(info["valid"])
+        total = env.session.reward and env.session.reward.total
+        outcomes[wanted] = (away, total == 1.0, total is not None and all(valid))
+    assert outcomes == {
+        "8.4 ounce  |  250 ml": (4, True, True),
+        "b\u00a0c": (math.inf, False, True),  # the original's rule of colours lets nothing win it
+        "d [2 pack]": (math.inf, False, True),
+    }
+
+
+def test_goals_that_no_product_has_are_told_by_their_kind(tmp_path):
+    folder = str(write_official(tmp_path, [ITEMS, INSTRUCTIONS]))
+    for panel in ("official", "by_product"):
+        with pytest.raises(ValueError, match="goals='human' needs items_human_ins.json"):
+            make(data="official", data_dir=folder, panel=panel, split="validation", goals="human")
+
+
 def test_the_panels_are_those_they_say_they_are():
     shop = open_shop()
     ordered = [make_panel(shop, "official", split) for split in ("validation", "train")]
@@ -200,7 +230,7 @@ def test_a_shop_is_shared_by_all_environments_of_its_kind():
         ({"category": "beauty", "data": "official"}, "category is of the embedded catalogue; data is 'official'"),
         ({"per_page": 0}, "per_page must be at least 1, got 0"),
         ({"max_steps": 0}, "max_steps must be at least 1 and a whole number, got 0"),
-        ({"data": "official", "data_dir": "/nowhere"}, "/nowhere: there is no items_shuffle"),
+        ({"data": "official", "data_dir": "/nowhere"}, "/nowhere: there is no items_shuffle_1000"),
     ],
 )
 def test_a_wrong_argument_is_named(options, message):

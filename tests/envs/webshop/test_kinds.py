@@ -102,7 +102,7 @@ def test_in_a_large_shop_kinds_of_one_category_stay_together_and_no_goal_is_left
 
 def test_a_shop_of_one_kind_says_which_panel_would_do():
     item = catalogue()
-    shop = shop_of(MemoryCatalogue([item[2]]))
+    shop = shop_of(MemoryCatalogue([item[0]]))
     with pytest.raises(ValueError, match="no goals in split 'test' of panel 'by_kind': .*panel='by_product'"):
         make_panel(shop, "by_kind", "test")
 
