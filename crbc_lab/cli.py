@@ -23,7 +23,7 @@ from types import TracebackType
 
 from crbc_envs.errors import DataError, EnvError, RequirementError, install_extra, packages, remove_stranger, version
 from crbc_envs.printable import one_line
-from crbc_rl.errors import ConfigError, redacted
+from crbc_rl.errors import ConfigError, RankError, redacted
 from crbc_rl.version import __version__
 
 REMEDIES = {
@@ -118,6 +118,9 @@ def errors_in_one_line() -> Iterator[None]:
         remedy = REMEDIES.get(error.errno or 0)
         tell(f"{place}{error.strerror or error}" + (f": {remedy}" if remedy else f" (details: {_keep(error)})"))
         sys.exit(2 if error.errno in WRONG_PATHS else 1)
+    except RankError as error:
+        tell(str(error))
+        sys.exit(1)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":  # torch's, of a GPU
             raise

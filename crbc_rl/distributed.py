@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from crbc_rl.errors import ConfigError
+from crbc_rl.errors import ConfigError, RankError
 
 T = TypeVar("T")
 _CPU = torch.device("cpu")
@@ -71,10 +71,13 @@ class Distributed:
         return cls(dist.get_rank(), dist.get_world_size(), device, patient)
 
     def gather(self, value: T) -> list[T]:
-        """Every rank's value, in order of rank. It is pickled."""
+        """Every rank's value, in order of rank. It is pickled. Raises `RankError` where another rank has ended."""
         parts = [value] * self.size
         if self.size > 1:
-            dist.all_gather_object(parts, value, group=self.patient)
+            try:
+                dist.all_gather_object(parts, value, group=self.patient)
+            except RuntimeError as error:  # gloo's, of a closed connection
+                raise RankError("another rank has ended or does not answer: its own message says why") from error
         return parts
 
     def any(self, flag: bool) -> bool:
@@ -86,8 +89,8 @@ class Distributed:
         return np.sum(self.gather(values), axis=0)
 
     def barrier(self) -> None:
-        if self.size > 1:
-            dist.barrier(group=self.patient)
+        """Wait for every rank. Raises `RankError` where another has ended."""
+        self.gather(None)
 
     def leave(self) -> None:
         if dist.is_initialized():

@@ -28,6 +28,10 @@ class ConfigError(ValueError):
     """
 
 
+class RankError(RuntimeError):
+    """A rank that trains beside this one has ended, or does not answer."""
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """The end of a message about an unknown name: the nearest known one, or all of them if none is near."""
     by_lower = {other.lower(): other for other in known}

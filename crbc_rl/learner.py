@@ -55,7 +55,8 @@ class Learner:
         self, config: TrainConfig, run: Run, callback: Callback | None = None, distributed: Distributed | None = None
     ) -> None:
         torch.set_num_threads(config.threads)
-        config = config.model_copy(update={"model": run.config.model})  # the run's own copy, which nobody changes
+        # The run's own copy, which nobody changes, and its limit of a reply.
+        config = config.model_copy(update={"model": run.config.model, "rollout": run.config.rollout})
         self.config, self.run = config, run
         self.callback = callback or Callback()
         self.distributed = distributed or Distributed()
@@ -89,6 +90,8 @@ class Learner:
             upto = self.update if self.resumed else -1
             self.metrics = Metrics(run.folder, upto, run.trackers())
             run.cut_lines(upto)
+        if self.resumed and not self.distributed.any(run.best() is not None):
+            self.best = -math.inf  # the newest checkpoints were damaged, and with them went the best before
         self.guard = Guard(config)
         self.slope = NO_SLOPE
         self.trusted, self._trusts = Slope(np.array(state["slope"])), self.credit_options.get("trust") is not None
@@ -197,9 +200,14 @@ class Learner:
     def _end_early(self) -> None:
         """Test a policy that is the last one by a number of updates that was lowered to those that were made."""
         last = last_record(self.run.folder / "metrics.jsonl")
-        if last.get("update") == self.update and "test/success" not in last:
+        if last.get("update") != self.update:  # it ended between the two lines below
+            last = {}
+        if "test/success" not in last:
             told = {} if "validation/success" in last else self._evaluate("validation")
-            self._finish_update({**last, **told, **self._evaluate("test"), "update": self.update})
+            told |= self._evaluate("test")
+            if self.metrics is not None:
+                self.metrics.again(self.update)
+            self._finish_update({**last, **told, "update": self.update})
 
     def close(self) -> None:
         """Close the environments and the files of the metrics."""
@@ -227,6 +235,8 @@ class Learner:
             if over or self.update % self.config.save_every == 0:
                 save = partial(self._save, written=best)
                 publish(self.run.checkpoints, self.update, save, keep=KEEP, distributed=self.distributed)
+                if self.distributed.main:
+                    self.run.best_saved(self.update)
         if self.distributed.main:
             self.callback.record(record)
         return over

@@ -21,8 +21,8 @@ from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.invalid import InvalidReplies
 from crbc_rl.rollout.panel import EvalPanel
-from crbc_rl.runs.folder import versions
 from crbc_rl.runs.own import take
+from crbc_rl.runs.versions import versions
 
 CHUNK = 32
 """Episodes that are played together and kept together. It is part of what an evaluation is: how many prompts share a

@@ -218,11 +218,12 @@ def _own_generation(config: TrainConfig, model: Architecture, gpus: int) -> Part
 @dataclass(frozen=True, slots=True)
 class Disk:
     """Bytes that a run's folder takes: of one `model`, of one `checkpoint`, and of all that lies there at its `peak`,
-    while a checkpoint and the best policy are written and those before them are still there. Recorded rollouts and
+    while a checkpoint is written and those before it and `bests` best policies are still there. Recorded rollouts and
     metrics come in addition."""
 
     model: int
     checkpoint: int
+    bests: int
     peak: int
 
 
@@ -232,7 +233,8 @@ def disk(config: TrainConfig, model: Architecture) -> Disk:
     checkpoint = weights + (3 if config.policy.lora_rank else 2) * learned  # two moments, and LoRA's factors
     checkpoint += 3 * weights if config.credit.method == CRITIC else 0
     copied = (weights if Path(config.model).is_dir() else 0) + (MOST_BYTES if config.transcripts else 0)
-    return Disk(weights, checkpoint, peak=(KEEP + 1) * checkpoint + 2 * weights + copied)
+    bests = 1 + -(-config.save_every // config.eval.every)  # until the next checkpoint
+    return Disk(weights, checkpoint, bests, peak=(KEEP + 1) * checkpoint + bests * weights + copied)
 
 
 def free(folder: Path) -> int:

@@ -199,7 +199,7 @@ def _disk(plan: Plan, disk: Disk, run: Path, console: Console) -> None:
     enough = "[green]fits on the disk" if disk.peak <= room else "[yellow]does not fit on this disk"
     console.print(
         f"{enough}[/]: the run takes {_size(disk.peak)} at most: {KEEP} checkpoints of {_size(disk.checkpoint)} and "
-        f"one being written, the best policy of {_size(disk.model)} and one being written; {_size(room)} are free",
+        f"one being written, and {disk.bests} policies of {_size(disk.model)}, the best ones; {_size(room)} are free",
         highlight=False,
         soft_wrap=True,
     )

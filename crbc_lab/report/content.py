@@ -17,10 +17,11 @@ from crbc_lab.report.scenes import Entry, Scene, Texts, scenes_of
 from crbc_lab.report.tokens import MOST
 from crbc_lab.statistics.curves import smooth, smoothing
 from crbc_rl.rollout.invalid import metric_key
-from crbc_rl.runs.folder import Run, read_versions
+from crbc_rl.runs.folder import Run
 from crbc_rl.runs.lines import Record
 from crbc_rl.runs.metric_table import METRICS, metric_of
 from crbc_rl.runs.metrics import evaluated
+from crbc_rl.runs.versions import read_versions
 
 CHART = (760.0, 376.0)
 SMALL = (280.0, 168.0)

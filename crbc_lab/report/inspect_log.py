@@ -24,7 +24,8 @@ from crbc_lab.report.group import Part
 from crbc_lab.report.scenes import Scene, ending, scenes_of
 from crbc_rl.credit import CreditError, closure
 from crbc_rl.errors import ConfigError
-from crbc_rl.runs.folder import Run, read_versions
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.versions import read_versions
 
 VERSION = 2
 """Of the log's format, that of inspect_ai 0.3.285."""

@@ -14,9 +14,10 @@ from crbc_lab.statistics import Outcomes
 from crbc_lab.statistics.outcomes import Floats
 from crbc_rl.config.read import flat
 from crbc_rl.errors import ConfigError
-from crbc_rl.runs.folder import FREE, Run, read_versions
+from crbc_rl.runs.folder import FREE, Run
 from crbc_rl.runs.lines import OUTCOMES, Record, read_lines
 from crbc_rl.runs.metrics import evaluated, read_metrics
+from crbc_rl.runs.versions import read_versions
 
 SEED = re.compile(r"[-_.]?seed[-_]?\d+$")
 UNTOLD = {"seed", "name", *FREE}

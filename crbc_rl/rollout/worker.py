@@ -52,7 +52,8 @@ class RolloutWorker:
         self.prompts = prompt_options(config)
         self.made_up = (MadeUpWords.load(Path(config.model)), share) if share else None
         self.envs = open_groups(config, "train", self.num_groups, config.rollout.group_size)
-        self.tasks = self.envs.panel.digest(min(4, len(self.envs.panel)))
+        count = len(self.envs.panel)
+        self.tasks = f"{self.envs.panel.digest(min(4, count))} of {count}"
         """Tells apart the panels that may be trained on."""
         self.kinds: dict[str, str] = {}
         """The kind of every task that was played, by the task's id; "" where tasks have no kinds."""

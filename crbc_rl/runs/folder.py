@@ -20,19 +20,15 @@ from __future__ import annotations
 
 import json
 import logging
-import platform
 from collections.abc import Iterable, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from hashlib import sha256
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from anchors import ANCHOR_VERSION, RolloutGroup
 from crbc_envs.actions import CAUSES
-from crbc_envs.storage.files import WriteErrors, append_line, read_json, replace_file
+from crbc_envs.storage.files import WriteErrors, append_line, replace_file
 from crbc_envs.storage.rollouts import write_groups
 from crbc_rl.config import TrainConfig, flat, parse_config, read_mapping, set_value
 from crbc_rl.config.revisions import data_digest, model_files
@@ -43,8 +39,9 @@ from crbc_rl.runs.lines import OUTCOMES, cut_lines, last_record, read_lines
 from crbc_rl.runs.own import ASKED, LOG, clear_leftovers, lock, require_own, was_locked
 from crbc_rl.runs.tracking import Tracker
 from crbc_rl.runs.transcripts import Transcripts, recorded
+from crbc_rl.runs.versions import read_versions, say_once, versions, write_config
 from crbc_rl.training.files import damage, share_files
-from crbc_rl.training.folders import newest, publish, published
+from crbc_rl.training.folders import newest, publish, published, retire
 from crbc_rl.version import __version__, commit
 
 if TYPE_CHECKING:
@@ -53,20 +50,18 @@ if TYPE_CHECKING:
     from crbc_rl.policies.transformers import TransformersPolicy
 
 log = logging.getLogger(__name__)
-_say_once = cache(log.warning)  # in a process, which opens a run several times
 
-FREE = {"updates", "save_every", "record_every", "transcripts", "tracking", "rollout.waves"}
+FREE = {"updates", "save_every", "record_every", "transcripts", "tracking"}
 FREE |= {"model", "base", "revision", "env.revision"}
 COST = {f"generator.{key}" for key in ("memory", "tensor_parallel", "prefix_cache")}
 COST |= {f"optim.{key}" for key in ("microbatch", "microbatch_tokens", "score_microbatch")}
 COST |= {f"policy.{key}" for key in ("attention", "gradient_checkpointing", "offload_reference")}
-COST |= {"threads", "rollout.backend", "rollout.num_workers", "rollout.truncation"}
+COST |= {"threads", "rollout.backend", "rollout.num_workers", "rollout.truncation", "rollout.waves"}
 """Keys of memory and speed, which change sums by rounding alone: a run without enough of either goes on with others,
 which its config then has. Truncation is here since a run that it ended would meet the same long prompt again."""
 FREE |= COST
 """Keys that may change in a resumed run: they do not affect what is trained; `updates` only where `optim.schedule` is
 constant, micro-batches not where `optim.order` weighs by them. The model's files are compared."""
-RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
 
 
 class Run:
@@ -116,8 +111,9 @@ class Run:
                 _keep_costs(folder, config)
         distributed.barrier()
         own = cls.open(folder)
-        # Every rank takes the same files, also where the hub has newer ones by now.
-        run = cls(folder, config.model_copy(update={"model": str(own.model()), "revision": own.config.revision}))
+        # Every rank takes the same files, also where the hub has newer ones by now, and the limit that the run derived.
+        kept = {"model": str(own.model()), "revision": own.config.revision, "rollout": own.config.rollout}
+        run = cls(folder, config.model_copy(update=kept))
         run.lock = held
         return run
 
@@ -134,7 +130,7 @@ class Run:
             )
         kept = read_versions(folder)
         if kept.get("config", (found := sha256(path.read_bytes()).hexdigest())) != found:
-            _say_once(f"{path} was changed after the run began, by hand or by damage; what it says now counts")
+            say_once(f"{path} was changed after the run began, by hand or by damage; what it says now counts")
         try:
             return cls(folder, parse_config(read_mapping(path), str(path), folder))
         except ConfigError as error:
@@ -153,9 +149,9 @@ class Run:
         return model_folder(self.config.model, self.config.revision)
 
     def keep_world(self, anchor: str, tasks: str, distributed: Distributed) -> None:
-        """Write into versions.json what is played: `anchor` is `AnchorEnv.anchor_name`, and `tasks` their digest. Once
-        the run has begun, compare instead, and raise `ConfigError` where one is another now. Every rank of
-        `distributed` calls this."""
+        """Write into versions.json what is played: `anchor` is `AnchorEnv.anchor_name`, and `tasks` the digest of the
+        first and the number of all. Once the run has begun, compare instead, and raise `ConfigError` where one is
+        another now; older runs have the digest alone. Every rank of `distributed` calls this."""
         kept = read_versions(self.folder)
         if not begun(self.folder):
             versions = {**kept, "anchor": anchor, "tasks": tasks}
@@ -169,7 +165,7 @@ class Run:
                 f"{self.folder} has anchors {before[0]} (keys of version {before[1]}), and the environment now makes "
                 f"{anchor} (version {ANCHOR_VERSION}): {remedy}"
             )
-        if kept and kept.get("tasks") != tasks:
+        if kept and kept.get("tasks") not in (tasks, tasks.split()[0]):
             raise ConfigError(f"{self.folder} was trained on other tasks than {self.config.env.id} has now: {remedy}")
 
     def last_checkpoint(self) -> Path | None:
@@ -211,7 +207,8 @@ class Run:
 
     def keep_best(self, update: int, policy: TransformersPolicy, distributed: Distributed) -> Path:
         """Write `policy` to best/UPDATE, by number `update`, and return that folder. Every rank of `distributed` calls
-        this. Before training, at 0, it is the initial model, whose files are shared."""
+        this. Before training, at 0, it is the initial model, whose files are shared. Those before it stay until
+        `best_saved`: a run that ends before its checkpoint goes on from an older one."""
 
         def write(place: Path) -> None:
             if update:
@@ -219,7 +216,11 @@ class Run:
             elif distributed.main:
                 share_files((path for path in model_files(self.model()) if path.name not in model.ORIGIN), place)
 
-        return publish(self.folder / "best", update, write, keep=1, distributed=distributed)
+        return publish(self.folder / "best", update, write, keep=0, distributed=distributed)
+
+    def best_saved(self, update: int) -> None:
+        """Keep the best policy up to `update`, from whose checkpoint training goes on, and no other."""
+        retire(self.folder / "best", update, keep=1)
 
     def trackers(self) -> list[Tracker]:
         """Where the metrics go besides this folder. The model goes by its name, and modules without their places."""
@@ -254,8 +255,13 @@ class Run:
         return kept
 
     def cut_lines(self, upto: int) -> None:
-        """Drop the groups, outcomes, transcripts and invalid replies behind `upto`, which training repeats."""
+        """Drop the best policies, rollouts, groups, outcomes, transcripts and invalid replies behind `upto`, which
+        training repeats."""
+        self.best_saved(upto)
         transcripts.cut(self.folder, upto)
+        for path in (self.folder / "rollouts").glob("*.parquet"):
+            if path.stem.isdecimal() and int(path.stem) > upto:
+                path.unlink()
         for name in ("groups.jsonl", "invalid.jsonl", OUTCOMES):
             cut_lines(self.folder / name, upto)
 
@@ -333,15 +339,7 @@ def _write_settings(folder: Path, config: TrainConfig) -> None:
         data["revision"] = kept["revision"]  # where it begins is where it goes on
     if (found := data_digest(config)) is not None:
         kept["data"] = found
-    _write_config(folder, data, kept)
-
-
-def _write_config(folder: Path, data: dict[str, Any], kept: dict[str, Any]) -> None:
-    """Write a config and, before it, the versions, which have its digest."""
-    text = yaml.safe_dump(data, sort_keys=False).encode()
-    kept["config"] = sha256(text).hexdigest()
-    replace_file(folder / "versions.json", json.dumps(kept, indent=2).encode() + b"\n")
-    replace_file(folder / "config.yaml", text)
+    write_config(folder, data, kept)
 
 
 def _keep_costs(folder: Path, now: TrainConfig) -> None:
@@ -351,7 +349,7 @@ def _keep_costs(folder: Path, now: TrainConfig) -> None:
     for name in (changed := [name for name in sorted({*COST, "updates"}) if before[name] != given[name]]):
         set_value(data, f"{name}={json.dumps(given[name])}")
     if changed:
-        _write_config(folder, data, read_versions(folder))
+        write_config(folder, data, read_versions(folder))
 
 
 def require_same(folder: Path, now: TrainConfig) -> None:
@@ -374,26 +372,9 @@ def require_same(folder: Path, now: TrainConfig) -> None:
                 "undo the change to resume, or choose another folder with --run DIR"
             )
     model.require_same_model(first, now, folder)
-
-
-def read_versions(folder: Path) -> dict[str, str]:
-    """The contents of versions.json; nothing where it is missing or damaged, which a warning says."""
-    path = folder / "versions.json"
-    try:
-        return {name: str(value) for name, value in read_json(path).items()}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, AttributeError):
-        _say_once(f"{path} is damaged: the versions that made this run are not known")
-        return {}
-
-
-def versions() -> dict[str, str]:
-    """Versions of the packages, of Python and of the anchor keys, and the machine type."""
-    return {
-        "crbc": __version__,
-        "anchors": str(ANCHOR_VERSION),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        **{name: metadata.version(name) for name in RECORDED},
-    }
+    kept, data = read_versions(folder).get("data"), data_digest(now)
+    if None not in (kept, data) and kept != data:
+        raise ConfigError(
+            f"{folder} was begun with other data of {now.env.id}: continue it with those, or choose another folder "
+            "with --run DIR"
+        )

@@ -10,9 +10,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from crbc_rl.runs.folder import Run, read_versions
+from crbc_rl.runs.folder import Run
 from crbc_rl.runs.lines import OUTCOMES, Record, read_lines
 from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.runs.versions import read_versions
 
 LIKE = "CRBC_LIKE"
 """The environment variable with the folder of the other run, set by whoever starts several trainings."""

@@ -64,6 +64,11 @@ class Metrics:
         for board in (self._tensorboard, *self._others):
             board.write(record["update"], scalars_of(record))
 
+    def again(self, update: int) -> None:
+        """Before the first record: that of `update` is dropped, and comes again."""
+        cut_lines(self._path, update - 1)
+        self._first = update
+
     def close(self) -> None:
         for board in (self._tensorboard, *self._others):
             if board is not None:

@@ -31,7 +31,7 @@ _NAME = re.compile("[0-9]{6}|[1-9][0-9]{6,}")
 def publish(
     folder: Path, update: int, write: Callable[[Path], None], keep: int, distributed: Distributed | None = None
 ) -> Path:
-    """Let `write` fill a temporary folder, rename it to FOLDER/<update>, and delete all but the `keep` newest.
+    """Let `write` fill a temporary folder, rename it to FOLDER/<update>, and `retire` all but the `keep` newest.
 
     Folders of later updates are deleted too: training went back behind them. Only what this function has published is
     deleted. With several ranks all of them call this, and each may write its own files; one run at a time writes to a
@@ -56,7 +56,7 @@ def publish(
             if target.exists() and not _ours(target):
                 _set_aside(target)
     if distributed.main:
-        _retire(folder, update, keep)
+        retire(folder, update, keep)
     distributed.barrier()
     return target
 
@@ -70,8 +70,8 @@ def _ours(place: Path) -> bool:
     return bool(_NAME.fullmatch(place.name)) and read_mark(place) == _mark(int(place.name))
 
 
-def _retire(folder: Path, update: int, keep: int) -> None:
-    """Delete all checkpoints but the `keep` newest up to `update`."""
+def retire(folder: Path, update: int, keep: int) -> None:
+    """Delete all checkpoints but the `keep` newest up to `update`; 0 keeps all of those."""
     ours = [place for place in published(folder) if _ours(place)]
     kept = [place for place in ours if int(place.name) <= update][-keep:]
     for old in ours:

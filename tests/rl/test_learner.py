@@ -1,8 +1,10 @@
 import json
+import math
 import os
 import shutil
 import signal
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -117,11 +119,48 @@ def test_a_run_that_is_ended_where_it_was_stopped_is_tested(model: Path, tmp_pat
         fewer = small(model, updates=3)
         Learner(fewer, Run.start(tmp_path, fewer, resume=True)).train()
     now = read_metrics(tmp_path)
-    assert [record["update"] for record in now] == [0, 1, 2, 3] and finished(tmp_path, 3)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["update"] for line in lines] == [0, 1, 2, 3] and finished(tmp_path, 3)
     assert without_times(now[:3]) == without_times(before[:3]) and "test/success" not in before[3]
     kept = {name: value for name, value in before[3].items() if not name.startswith("seconds/")}
     assert kept.items() <= now[3].items()
     assert {"validation/success", "test/success"} <= now[3].keys()
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines[:3]))  # killed before the new line
+    Learner(fewer, Run.start(tmp_path, fewer, resume=True)).train()
+    assert finished(tmp_path, 3) and {"validation/success", "test/success"} <= read_metrics(tmp_path)[3].keys()
+
+
+def _bests(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "best").iterdir())
+
+
+def test_a_best_policy_stays_until_a_checkpoint_is_behind_the_next(model: Path, tmp_path: Path) -> None:
+    with closing(Learner(small(model), Run.start(tmp_path, small(model), resume=False))) as learner:
+        for learner.update, success, kept in ((0, 0.1, [0]), (1, 0.2, [0, 1]), (2, 0.1, [1]), (3, 0.3, [1, 3])):
+            learner._finish_update({"validation/success": success})
+            assert _bests(tmp_path) == [f"{update:06d}" for update in kept]
+    shutil.rmtree(tmp_path / "best/000001")
+    copies = tmp_path / "rollouts"
+    copies.mkdir()
+    for name in ("000002.parquet", "000003.parquet", "mine.parquet"):
+        (copies / name).touch()
+    again = Learner(small(model), Run.start(tmp_path, small(model), resume=True))
+    assert (again.update, again.best, _bests(tmp_path)) == (2, -math.inf, []), "the best of update 2 is lost"
+    assert sorted(path.name for path in copies.iterdir()) == ["000002.parquet", "mine.parquet"]
+    again.train()
+    assert len(_bests(tmp_path)) == 1
+
+
+def test_a_run_goes_on_with_its_own_limit_of_a_reply(model: Path, tmp_path: Path) -> None:
+    rollout = {"num_groups": 2, "group_size": 3}
+    named, unnamed = small(model, rollout={**rollout, "max_new_tokens": 5}), small(model, rollout=rollout)
+    Run.start(tmp_path, named, resume=False)
+    (tmp_path / "metrics.jsonl").write_text('{"update": 0}\n')
+    (tmp_path / "versions.json").unlink()
+    with pytest.raises(ConfigError, match=r"rollout\.max_new_tokens = 5, not 6"):
+        Run.start(tmp_path, small(model, rollout={**rollout, "max_new_tokens": 6}), resume=True)
+    with closing(Learner(unnamed, Run.start(tmp_path, unnamed, resume=True))) as learner:
+        assert learner.worker.config.rollout.max_new_tokens == learner.run.config.rollout.max_new_tokens == 5
 
 
 @pytest.mark.full  # `test_a_run_killed_in_any_phase_resumes_to_the_same_bytes` kills at chosen moments
@@ -177,7 +216,7 @@ def test_the_end_of_a_falling_rate_stays_where_it_was(model: Path, tmp_path: Pat
 def test_keys_of_memory_and_speed_may_change_on_resuming(model: Path, tmp_path: Path) -> None:
     Run.start(tmp_path, small(model), resume=False)
     (tmp_path / "metrics.jsonl").write_text('{"update": 0}\n')
-    less = {"rollout": {**small(model).rollout.model_dump(), "truncation": "error", "backend": "process"}}
+    less = {"rollout": {**small(model).rollout.model_dump(), "truncation": "error", "backend": "process", "waves": 2}}
     less |= {"generator": {"prefix_cache": 0.1, "memory": 0.3}, "policy": {"gradient_checkpointing": True}}
     optim = small(model).optim.model_dump()
     changed = small(model, **less, threads=2, optim={**optim, "microbatch_tokens": 64})

@@ -1,4 +1,4 @@
-"""Ranks wait for one that writes, and each reads its own shards."""
+"""Ranks wait for one that writes, each reads its own shards, and one that ends is noticed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from paths import ROOT, SUPPORT
+
+from crbc_lab.cli import errors_in_one_line
+from crbc_rl.distributed import Distributed
 
 
 @pytest.mark.full
@@ -22,3 +26,19 @@ def test_two_ranks_wait_for_a_slow_one_and_restore_their_own_shards(tmp_path: Pa
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(SUPPORT)])},
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_rank_whose_neighbour_has_ended_says_so_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def closed(*_: object, **__: object) -> None:
+        raise RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:42219")
+
+    monkeypatch.setattr(dist, "all_gather_object", closed)
+    for wait in (Distributed(1, 2).barrier, lambda: Distributed(1, 2).any(True)):
+        with pytest.raises(SystemExit) as ended, errors_in_one_line():
+            wait()
+        assert ended.value.code == 1
+        assert capsys.readouterr().err == (
+            "error: another rank has ended or does not answer: its own message says why\n"
+        )

@@ -22,9 +22,10 @@ from crbc_lab.studies.comparison.trainings import EARLY, Training
 from crbc_rl.config.sections import TrainConfig
 from crbc_rl.credit.metrics import DEPTHS
 from crbc_rl.errors import ConfigError
-from crbc_rl.runs.folder import Run, finished, read_versions
+from crbc_rl.runs.folder import Run, finished
 from crbc_rl.runs.lines import OUTCOMES, Record, read_lines
 from crbc_rl.runs.metrics import evaluated, read_metrics
+from crbc_rl.runs.versions import read_versions
 
 FORMAT = 1
 CURVE: tuple[str, ...] = ("success", "reward", "score", "invalid", "length", "entropy", "mixed_groups", "gate_open")

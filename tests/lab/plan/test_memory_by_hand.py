@@ -175,5 +175,7 @@ def test_the_peak_is_the_largest_phase() -> None:
 def test_disk_by_hand(overrides: list[str], checkpoint: int, tmp_path: Path) -> None:
     """12 bytes a weight, or 4 a weight and 12 a factor; three checkpoints, two best policies, transcripts, a copy."""
     peak = 3 * checkpoint + 2 * 48_000 + 20_000_000
-    assert disk(config_of(*overrides), TOY) == Disk(48_000, checkpoint, peak)
+    assert disk(config_of(*overrides), TOY) == Disk(48_000, checkpoint, 2, peak)
+    rarer = disk(config_of(*overrides, "save_every=10", "eval.every=3"), TOY)
+    assert rarer == Disk(48_000, checkpoint, 5, peak + 3 * 48_000), "each may be better than the one before"
     assert disk(config_of(*overrides, f"model={tmp_path}"), TOY).peak == peak + 48_000

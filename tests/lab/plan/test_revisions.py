@@ -28,7 +28,8 @@ from crbc_rl.policies import files
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.lora import adapt
 from crbc_rl.runs import model as run_model
-from crbc_rl.runs.folder import Run, own_model, read_versions
+from crbc_rl.runs.folder import Run, own_model
+from crbc_rl.runs.versions import read_versions
 
 OTHER = "0" * 64
 WEBSHOP = {"id": "CRBC-WebShop-v0", "kwargs": {"data": "official", "panel": "by_product", "max_steps": 2}}

@@ -19,8 +19,9 @@ from crbc_envs.sokoban import panels
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
-from crbc_rl.runs.folder import Run, begun, own_model, read_versions
+from crbc_rl.runs.folder import Run, begun, own_model
 from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.runs.versions import read_versions
 from crbc_rl.version import commit
 
 TINY = {"updates": 1, "env": {"kwargs": {"observation": "text", "max_steps": 2}}}
@@ -260,5 +261,23 @@ def test_a_run_does_not_go_on_with_other_tasks(model: Path, tmp_path: Path, monk
     assert contents(tmp_path / "checkpoints") == before
     monkeypatch.undo()
     panels._panel_task.cache_clear()
+    versions = json.loads((tmp_path / "versions.json").read_text())
+    (tmp_path / "versions.json").write_text(json.dumps(versions | {"tasks": versions["tasks"] + "0"}))  # ten times more
+    with pytest.raises(ConfigError, match="was trained on other tasks"):
+        train(longer, tmp_path, resume=True)
+    alone, of, count = versions["tasks"].split()
+    assert of == "of" and int(count) == len(panels.SokobanPanel("train"))
+    (tmp_path / "versions.json").write_text(json.dumps(versions | {"tasks": alone}))  # of an older version
     train(longer, tmp_path, resume=True)
     assert read_metrics(tmp_path)[-1]["update"] == 2
+
+
+def test_a_run_does_not_go_on_with_other_data(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, digests = small(model), ["one", "one", "two", None]
+    monkeypatch.setattr("crbc_rl.runs.folder.data_digest", lambda _: digests.pop(0))
+    Run.start(tmp_path, config, resume=False)
+    (tmp_path / "metrics.jsonl").write_text('{"update": 0}\n')
+    Run.start(tmp_path, config, resume=True)
+    with pytest.raises(ConfigError, match="was begun with other data of CRBC-Sokoban-v0: continue it with those"):
+        Run.start(tmp_path, config, resume=True)
+    Run.start(tmp_path, config, resume=True)  # a copy without a manifest, of which nothing is known
