@@ -125,7 +125,7 @@ def _tasks(config: TrainConfig, split: str, count: int, spread: bool) -> Sequenc
     of the split."""
     if not spread:
         return tuple(dict.fromkeys(eval_panel(config, split, count).tasks))
-    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": split})) as env:
+    with closing(config.member(split)) as env:
         return [i * len(env.panel) // count for i in range(count)]
 
 

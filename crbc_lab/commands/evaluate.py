@@ -16,7 +16,6 @@ from rich.markup import escape
 
 from crbc_envs.actions import OPEN_ACTION
 from crbc_envs.chat import ChatEpisode
-from crbc_envs.vector.members import make_member
 from crbc_lab.commands.console import print_line, print_written, view_command
 from crbc_lab.commands.order import Order
 from crbc_lab.commands.recording import CHUNK, Recording, finished, identity, recording
@@ -190,7 +189,7 @@ def _asked(name: str, config: TrainConfig, asking: Asking, trained: bool, panel:
     """How a model is asked, in words."""
     if trained:
         return f"{name} was trained by crbc: it is asked as it was trained"
-    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": panel.split})) as env:
+    with closing(config.member(panel.split)) as env:
         chat = ChatEpisode(env, **prompt_options(config))
         chat.begin(panel.tasks[0], rollout=0)
         named = OPEN_ACTION in chat.prompt.text

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crbc_envs.vector.contract import attribute
-from crbc_envs.vector.members import make_member
 from crbc_lab.commands.tasks import ChosenTasks
 from crbc_lab.commands.warmstart_config import read_recipe
 from crbc_rl.config import TrainConfig, load_config, parse_config, set_value
@@ -88,7 +87,7 @@ class Order:
         """What is played, and where a file keeps it its digest, which may cost as much as to begin all tasks, and the
         tagger of the environment's reward, if it has one."""
         split = self.played_split
-        with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": split})) as env:
+        with closing(config.member(split)) as env:
             if self.tasks is not None:
                 chosen = self.tasks.panel(env.panel, split)
             else:

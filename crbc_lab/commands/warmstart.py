@@ -17,11 +17,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from crbc_envs.actions import CLOSE_THINK, OPEN_THINK, Replies, requested_action, tagged
+from crbc_envs.actions import CLOSE_THINK, OPEN_THINK, requested_action, tagged
 from crbc_envs.demonstrations import Demonstration, Env, corrected_steps, expert_steps, prompted, random_successes
 from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.storage.files import refuse_link, replacing_folder
-from crbc_envs.vector.members import make_member
 from crbc_lab import tiny
 from crbc_lab.commands.warmstart_config import WarmstartConfig
 from crbc_lab.commands.warmstart_model import (
@@ -43,7 +42,7 @@ from crbc_rl.policies.files import named_folder
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.evaluate import BATCH, Evaluation, evaluate, play_tasks
 from crbc_rl.rollout.prompts import prompt_options
-from crbc_rl.runs.folder import versions
+from crbc_rl.runs.versions import versions
 
 SAMPLE = 2_000
 """Demonstrations that the tokenizer is trained on."""
@@ -209,7 +208,7 @@ def _lessons(
 
 def _corrections(config: WarmstartConfig, policy: TransformersPolicy) -> Iterator[tuple[Prompt, str]]:
     """The expert's replies at states that the policy came to, endless: it plays `BATCH` training tasks at a time."""
-    worlds = [(_member(one, one.replies), one) for one in config.environments()]  # reads replies as the play does
+    worlds = [(one.member("train", replies=one.replies), one) for one in config.environments()]
     rng = np.random.default_rng([config.seed, 4])
     for number, (env, world) in enumerate(cycle(worlds)):
         tasks = rng.integers(len(env.panel), size=BATCH).tolist()
@@ -235,13 +234,9 @@ def _require_playable(config: WarmstartConfig) -> int:
     return checked.panels["test"]
 
 
-def _member(config: WarmstartConfig, replies: Replies) -> Env:
-    return make_member(config.registered_id(), {**config.env.kwargs, "split": "train", "replies": replies})
-
-
 def _has_teacher(config: WarmstartConfig) -> bool:
     """Whether the environment has an expert. Raises `ConfigError` for options that it does not know."""
-    with closing(_member(config, "thought")) as env:
+    with closing(config.member("train", replies="thought")) as env:
         env.reset(seed=0, options={"task": 0})
         try:
             expert = env.expert(np.random.default_rng(0), **config.teacher)
@@ -258,7 +253,7 @@ def _demonstrations(
     seeds = np.random.default_rng([config.seed, 1]).spawn(len(configs))
     each = []
     for one, rng in zip(configs, seeds, strict=True):
-        env = _member(one, "thought")  # an expert may reply with a bare action
+        env = one.member("train", replies="thought")  # an expert may reply with a bare action
         each.append(_prompted(one, env, _steps(one, env, rng, on_episode), rng))
     return (next(one) for one in cycle(each))
 

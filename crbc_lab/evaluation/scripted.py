@@ -13,7 +13,7 @@ from crbc_envs.core import Expert
 from crbc_envs.demonstrations import advice, random_reply
 from crbc_envs.tasks import rng
 from crbc_envs.vector.contract import Member
-from crbc_envs.vector.members import INDEPENDENT, begin, dynamics_of, make_member, noise_seed
+from crbc_envs.vector.members import INDEPENDENT, begin, dynamics_of, noise_seed
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.evaluate import BATCH, Columns, describe, rollout_seed
@@ -37,8 +37,7 @@ def play_scripted(
     has the same noise. All other draws are those of `rng(script, its seed)`. Where the expert has no advice, its reply
     counts as malformed. Raises `ConfigError` where the environment has no expert.
     """
-    env_kwargs = {**config.env.kwargs, "split": split, "replies": "thought"}  # reads bare actions, too
-    with closing(make_member(config.registered_id(), env_kwargs)) as env:
+    with closing(config.member(split, replies="thought")) as env:  # it reads bare actions, too
         own = dynamics_of(env, config.rollout.dynamics) == INDEPENDENT
         for start in range(0, len(tasks), batch_size):
             some, again = tasks[start : start + batch_size], repeats[start : start + batch_size]

@@ -170,7 +170,7 @@ def _unknown(spec: EnvSpec, kwargs: dict[str, Any]) -> str:
 
 def played_slope(config: TrainConfig) -> str:
     """The calibration slope of two seconds of play on training tasks: whether anchors hide state."""
-    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})) as env:
+    with closing(config.member("train")) as env:
         tasks = rng("calibration").integers(len(env.panel), size=48).tolist()
         found = credit.calibration(list(played_groups(env, tasks, seconds=2.0)))
         return f"{env.anchor_name}, {found}{'; they hide state' * found.hidden}"

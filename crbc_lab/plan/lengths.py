@@ -16,7 +16,6 @@ from huggingface_hub import snapshot_download, try_to_load_from_cache
 
 from crbc_envs.demonstrations import expert_steps, prompted
 from crbc_envs.prompts import PromptWindow
-from crbc_envs.vector.members import make_member
 from crbc_rl.config import TrainConfig
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.model import initial, is_local
@@ -56,7 +55,7 @@ def expert_lengths(config: TrainConfig, online: bool = False) -> Lengths | None:
     folder = _tokenizer_folder(config, online)
     if folder is None:
         return None
-    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})) as env:
+    with closing(config.member("train")) as env:
         if not hasattr(env, "expert"):
             return None
         window = PromptWindow.of(env, **prompt_options(config))

@@ -327,6 +327,12 @@ class RunConfig(Section):
         """The environment's id, registered: the module that `env.id` may name is imported, if that is permitted."""
         return registered_id(self.env.id, self.modules, "env.id")
 
+    def member(self, split: str, **kwargs: Any) -> Any:
+        """One environment on a split, with `kwargs` besides the config's (`make_member`)."""
+        from crbc_envs.vector.members import make_member  # here, because a config can be read without Gymnasium
+
+        return make_member(self.registered_id(), {**self.env.kwargs, "split": split, **kwargs})
+
     def _names(self) -> Iterator[tuple[str, str]]:
         yield "env.id", self.env.id
         if self.env.template is None:

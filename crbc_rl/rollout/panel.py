@@ -27,7 +27,6 @@ from itertools import islice
 from typing import Any, Literal, TypeVar
 
 from crbc_envs.tasks import TaskPanel, stream
-from crbc_envs.vector.members import make_member
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
 
@@ -65,7 +64,7 @@ def digest_of(contents: Sequence[str], repeats: Sequence[int]) -> str:
 
 def eval_panel(config: TrainConfig, split: str, episodes: int) -> EvalPanel:
     """The panel of `episodes` tasks that `config.eval.panel` names. Raises `ConfigError` where there is none."""
-    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": split})) as env:
+    with closing(config.member(split)) as env:
         return choose(env.panel, split, episodes, config.eval.panel)
 
 
