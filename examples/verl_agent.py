@@ -26,6 +26,17 @@ def settings(config: Any) -> dict[str, Any]:
     return ours
 
 
+def credit_options(config: Any) -> dict[str, Any]:
+    """Options of credit: those of `env.crbc`, and for GiGPO before them verl-agent's own."""
+    ours = {name: value for name, value in settings(config).items() if name not in ("prompt", "kwargs")}
+    if ours.get("method") != "gigpo":
+        return ours
+    theirs = config.algorithm
+    if theirs.gigpo.enable_similarity:
+        raise ValueError("algorithm.gigpo.enable_similarity=True: the anchors of crbc are compared as they are")
+    return {"gamma": theirs.gamma, "mode": theirs.gigpo.mode, "w_step": theirs.gigpo.step_advantage_w, **ours}
+
+
 class Step:
     """`row` is the step as `ChatEpisode.rows` has it, None until its episode has ended."""
 
@@ -38,7 +49,8 @@ class Episodes(EnvironmentManagerBase):
     def __init__(self, config: Any, groups: int, size: int, split: str, seed: int) -> None:
         super().__init__(None, None, config)
         ours = settings(config)
-        kwargs = {"replies": "tags", **ours.get("kwargs", {}), "max_steps": config.env.max_steps, "split": split}
+        kwargs = {"replies": "tags", "history": config.env.history_length, **ours.get("kwargs", {})}
+        kwargs |= {"max_steps": config.env.max_steps, "split": split}
         prompt = ours.get("prompt", "text")
         self.members = [ChatEpisode(config.env.env_name, prompt, **kwargs) for _ in range(groups * size)]
         refuse_frames(self.members[0].env, "verl-agent")
@@ -94,9 +106,8 @@ def step_credit(anchor_obs: Any, response_mask: Any, size: int, options: dict[st
 
 def make_envs(config: Any) -> tuple[Episodes, Episodes]:
     """The environments of training and validation. GiGPO's estimator, which alone gets anchors, is replaced by ours."""
-    options = {name: value for name, value in settings(config).items() if name not in ("prompt", "kwargs")}
     core: Any = gigpo.core_gigpo
-    size = config.env.rollout.n
+    size, options = config.env.rollout.n, credit_options(config)
     core.compute_gigpo_outcome_advantage = lambda anchor_obs, response_mask, **_: step_credit(
         anchor_obs, response_mask, size, options
     )

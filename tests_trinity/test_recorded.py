@@ -4,6 +4,7 @@ conversion for its trainer. Replies are replayed, and no model is there; everyth
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import recorded_groups
@@ -28,6 +30,7 @@ from trinity.common.experience import Experience
 from trinity.explorer.workflow_runner import WorkflowRunner
 from trinity.trainer.verl.utils import to_data_proto
 
+from crbc_envs.vector.members import make_member
 from crbc_rl.adapters.trinity import ChatWorkflow, StepCredit, write_tasks
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.errors import ConfigError
@@ -248,6 +251,24 @@ def test_the_file_of_tasks_is_what_trinity_reads(tmp_path: Path) -> None:
         )
         read = asyncio.run(TaskFileReader(storage).read())
         assert [one.raw_task for one in read] == [{"split": split, "task": number} for number in range(3)]
+
+
+def test_the_tasks_are_those_that_an_evaluation_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crbc_rl.adapters.trinity.choose", lambda panel, split, size: SimpleNamespace(tasks=(5, 3, 4)))
+    assert write_tasks(tmp_path, ENV, "validation", 3) == 3
+    lines = (tmp_path / "validation.jsonl").read_text().splitlines()
+    assert [json.loads(line)["task"] for line in lines] == [5, 3, 4]
+
+
+def test_other_data_than_the_config_names_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"workflow_args\.env\.revision: it is of installed official data"):
+        write_tasks(tmp_path, {**ENV, "revision": "0" * 64}, "train")
+
+
+def test_an_argument_of_an_environment_may_be_called_prompt(tmp_path: Path) -> None:
+    gymnasium.register("Asked-v0", lambda prompt, **kwargs: make_member(ENV_ID, kwargs))
+    env = {**ENV, "id": "Asked-v0", "kwargs": {**ENV["kwargs"], "prompt": "of its own"}}
+    assert write_tasks(tmp_path, env, "train", 2) == 2
 
 
 def test_without_trinity_the_import_says_what_to_install() -> None:

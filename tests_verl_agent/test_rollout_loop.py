@@ -36,14 +36,20 @@ def config(**crbc: Any) -> Any:
     actor = {"ppo_micro_batch_size_per_gpu": 4, "ppo_mini_batch_size": 16, "use_kl_loss": True}
     lengths = {"max_prompt_length": 1200, "truncation": "error", "return_raw_chat": True}
     ours = {"prompt": "compact", "kwargs": {"observation": "text"}, **crbc}
-    env = {"env_name": "CRBC-Sokoban-v0", "seed": 0, "max_steps": 8, "rollout": {"n": SIZE}, "crbc": ours}
+    env = {"env_name": "CRBC-Sokoban-v0", "seed": 0, "max_steps": 8, "history_length": 2, "rollout": {"n": SIZE}}
+    gigpo = {"mode": "mean_std_norm", "step_advantage_w": 1.0, "enable_similarity": False}
     return OmegaConf.create(
         {
-            "env": env,
+            "env": {**env, "crbc": ours},
             "data": {"train_batch_size": GROUPS, "val_batch_size": 2, **lengths},
             "trainer": {"n_gpus_per_node": RANKS, "nnodes": 1},
             "actor_rollout_ref": {"rollout": batches, "ref": batches, "actor": actor},
-            "algorithm": {"use_kl_in_reward": False, "filter_groups": {"enable": False}},
+            "algorithm": {
+                "use_kl_in_reward": False,
+                "filter_groups": {"enable": False},
+                "gamma": 0.95,
+                "gigpo": gigpo,
+            },
         }
     )
 
@@ -134,6 +140,23 @@ def test_a_group_begins_alike_and_validation_has_its_own_tasks() -> None:
     assert validation.members[0].env.panel is not training.members[0].env.panel
     again, _ = crbc_env.make_envs(config())
     assert again.reset()[0]["text"] == texts
+
+
+def test_keys_of_verl_agent_count_where_they_are_gigpo_s_and_the_prompt_s() -> None:
+    ours = config(method="gigpo")
+    ours.algorithm.update({"gamma": 0.9, "gigpo": {**ours.algorithm.gigpo, "mode": "mean_norm"}})
+    ours.env.history_length = 0
+    expected = {"method": "gigpo", "gamma": 0.9, "mode": "mean_norm", "w_step": 1.0}
+    assert crbc_env.credit_options(ours) == expected
+    ours.env.crbc.gamma = 0.8
+    assert crbc_env.credit_options(ours) == {**expected, "gamma": 0.8}
+    ours.env.crbc.method = "crbc"
+    assert crbc_env.credit_options(ours) == {"method": "crbc", "gamma": 0.8}
+    training, _ = crbc_env.make_envs(ours)
+    assert {member._ask[1] for member in training.members} == {0}
+    ours.env.crbc.method, ours.algorithm.gigpo.enable_similarity = "gigpo", True
+    with pytest.raises(ValueError, match="enable_similarity"):
+        crbc_env.make_envs(ours)
 
 
 def test_a_misspelt_method_is_one_sentence() -> None:

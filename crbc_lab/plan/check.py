@@ -16,7 +16,7 @@ from crbc_lab.plan.findings import Finding, allocators, package, tracker
 from crbc_lab.plan.lengths import Lengths, expert_lengths
 from crbc_rl import credit
 from crbc_rl.config import CLIPPED, CRITIC, TrainConfig
-from crbc_rl.config.revisions import MADE_OF, data_digest, model_digest
+from crbc_rl.config.revisions import MADE_OF, model_digest, other_data
 from crbc_rl.config.sections import SMALLEST
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.policies.copying import MadeUpWords
@@ -213,12 +213,8 @@ def _revisions(config: TrainConfig, model: bool) -> Iterator[str]:
         known = [digest, read_json(origin)["adapter_digest"] if origin.is_file() else model_digest(initial(config))]
         if config.revision not in known:
             yield f"revision: {config.revision}, and the files of {config.model} have {digest}: restore or change one"
-    if config.env.revision is not None:
-        data = data_digest(config)
-        if data is None:
-            yield "env.revision: it is of installed official data, and others are played: set env.kwargs.data=official"
-        elif data != config.env.revision:
-            yield f"env.revision: {config.env.revision}, and the data here have {data}: install those, or change it"
+    if (wrong := other_data(config)) is not None:
+        yield wrong
 
 
 def _model(config: TrainConfig, model: Architecture | None) -> Iterator[Finding]:

@@ -31,8 +31,10 @@ from crbc_rl import credit
 from crbc_rl.adapters import refuse_frames, require
 from crbc_rl.config import RunConfig, extensions
 from crbc_rl.config.read import parse
+from crbc_rl.config.revisions import other_data
 from crbc_rl.credit.api import check_scale, estimator_of
 from crbc_rl.errors import ConfigError
+from crbc_rl.rollout.panel import choose
 from crbc_rl.rollout.prompts import prompt_options
 
 require("trinity-rft", "0.6.0", "0.6.1", "trinity")
@@ -54,15 +56,17 @@ def chat_episode(env: Any, split: str) -> ChatEpisode:
         raise ConfigError("workflow_args.env.id names no environment: {env: {id: CRBC-Sokoban-v0}}, say")
     extensions.allow()  # Trinity imports what its config names, too
     config = parse(RunConfig, {"env": {"replies": "thought", **env}}, "workflow_args", Path())
-    kwargs = {**config.env.kwargs, "split": split, "replies": config.replies}
-    episode = ChatEpisode(config.registered_id(), **prompt_options(config), **kwargs)
+    if (wrong := other_data(config)) is not None:
+        raise ConfigError(f"workflow_args.{wrong}")
+    episode = ChatEpisode(config.member(split, replies=config.replies), **prompt_options(config))
     refuse_frames(episode.env, "Trinity-RFT")
     return episode
 
 
 def write_tasks(folder: str | Path, env: dict[str, Any], split: str, most: int | None = None) -> int:
-    """Write FOLDER/SPLIT.jsonl, the first tasks of a split, at most `most`. Returns how many."""
-    tasks = range(len(chat_episode(env, split).env.panel))[:most]
+    """Write FOLDER/SPLIT.jsonl, at most `most` tasks of a split: those that `crbc eval` plays. Returns how many."""
+    panel = chat_episode(env, split).env.panel
+    tasks = choose(panel, split, len(panel) if most is None else min(most, len(panel))).tasks
     Path(folder).mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"split": split, "task": task}) + "\n" for task in tasks]
     (Path(folder) / f"{split}.jsonl").write_text("".join(lines), "utf-8")

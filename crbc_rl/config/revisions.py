@@ -60,3 +60,13 @@ def data_digest(config: RunConfig) -> str | None:
     places = [place for place in (folder, *folder.parents) if place == folder or place.is_relative_to(home)]
     manifest_folder = next((place for place in places if (place / MANIFEST).exists()), None)
     return None if manifest_folder is None else digest_of(read_manifest(manifest_folder))
+
+
+def other_data(config: RunConfig) -> str | None:
+    """Why the data here are not those of `env.revision`; None where they are, or the config names none."""
+    named = config.env.revision
+    if named is None or named == (found := data_digest(config)):
+        return None
+    if found is None:
+        return "env.revision: it is of installed official data, and others are played: set env.kwargs.data=official"
+    return f"env.revision: {named}, and the data here have {found}: install those, or change it"
