@@ -75,27 +75,33 @@ def make_expert(
         raise ValueError(f"hasty is a probability, got {hasty!r}")
     search = distances(board.room)
     searched: dict[State, int] = {}
+    dead: set[State] = set()
 
     def reply(observation: object, info: object) -> str:
         distance: Mapping[State, int] = search
-        if board.state not in search and search.complete and gives_up:
-            raise ValueError("a dead end: no moves lead to success")
         if board.state not in search and not search.complete:
-            if board.state not in searched:
-                searched.update(_along_solution(board.room, board.state))
+            if board.state not in searched and board.state not in dead:
+                if (path := _along_solution(board.room, board.state)) is None:
+                    dead.add(board.state)
+                searched.update(path or {})
             distance = searched
+        if gives_up and (board.state in dead or (search.complete and board.state not in search)):
+            raise ValueError("a dead end: no moves lead to success")
         careful = None if rng.random() < hasty else careful_reply(board.room, board.state, distance, rng)
         return careful or hasty_reply(board.room, board.state, rng)
 
     return reply
 
 
-def _along_solution(room: Room, state: State) -> dict[State, int]:
-    """The distances of the states on a shortest solution from `state`. None of them if the search takes too long."""
+def _along_solution(room: Room, state: State) -> dict[State, int] | None:
+    """The distances of the states on a shortest solution from `state`; of none if the search takes too long. None at a
+    dead end."""
     try:
-        moves = solve(room, state, MAX_EXPANDED) or ()
+        moves = solve(room, state, MAX_EXPANDED)
     except ValueError:
         return {}
+    if moves is None:
+        return None
     path = {state: len(moves)}
     for left, move in zip(reversed(range(len(moves))), moves, strict=True):
         state = room.move(state, move)

@@ -11,7 +11,7 @@ from toy_env import CorridorEnv
 
 from crbc_envs.demonstrations import Demonstration, advice, corrected_steps, expert_steps
 from crbc_envs.sokoban.env import SokobanEnv
-from crbc_envs.sokoban.solver import best_moves, distances
+from crbc_envs.sokoban.solver import best_moves, distances, solve
 from crbc_envs.vector.members import make_member
 
 
@@ -42,6 +42,23 @@ def test_strays_are_random_actions_and_the_lessons_are_still_the_expert_s() -> N
 def test_an_episode_ends_where_the_expert_knows_no_way() -> None:
     assert not any(dead for _, dead, _, _ in _lessons(900, strays=0.4, gives_up=True))
     assert np.mean([dead for _, dead, _, _ in _lessons(900, strays=0.4)]) > 0.02  # unless it goes on in any case
+
+
+def test_a_dead_end_of_a_large_room_is_one_where_it_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crbc_envs.sokoban.expert.distances", lambda room: distances(room, max_states=1))
+    env, rng = SokobanEnv(observation="text", max_steps=200), np.random.default_rng(0)
+    for task in range(20):
+        observation, info = env.reset(options={"task": task})
+        expert, over = env.expert(np.random.default_rng(0), gives_up=True), False
+        while not over and (solve(env.room, env.state) is not None):
+            assert "<action>" in expert(observation, info)
+            observation, _, terminated, truncated, info = env.step(["up", "down", "left", "right"][rng.integers(4)])
+            over = terminated or truncated
+        if not over:
+            with pytest.raises(ValueError, match="a dead end"):
+                expert(observation, info)
+            return
+    raise AssertionError("no dead end was found")
 
 
 def test_an_expert_that_never_knows_a_way_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
