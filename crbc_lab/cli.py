@@ -119,7 +119,7 @@ def errors_in_one_line() -> Iterator[None]:
         tell(f"{place}{error.strerror or error}" + (f": {remedy}" if remedy else f" (details: {_keep(error)})"))
         sys.exit(2 if error.errno in WRONG_PATHS else 1)
     except RankError as error:
-        tell(str(error))
+        tell(f"{error} (details: {_keep(error)})")
         sys.exit(1)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":  # torch's, of a GPU

@@ -90,7 +90,7 @@ class Learner:
             upto = self.update if self.resumed else -1
             self.metrics = Metrics(run.folder, upto, run.trackers())
             run.cut_lines(upto)
-        if self.resumed and not self.distributed.any(run.best() is not None):
+        if self.resumed and self.distributed.gather(run.best() is None)[0]:
             self.best = -math.inf  # the newest checkpoints were damaged, and with them went the best before
         self.guard = Guard(config)
         self.slope = NO_SLOPE
@@ -200,14 +200,9 @@ class Learner:
     def _end_early(self) -> None:
         """Test a policy that is the last one by a number of updates that was lowered to those that were made."""
         last = last_record(self.run.folder / "metrics.jsonl")
-        if last.get("update") != self.update:  # it ended between the two lines below
-            last = {}
-        if "test/success" not in last:
+        if last.get("update") == self.update and "test/success" not in last:
             told = {} if "validation/success" in last else self._evaluate("validation")
-            told |= self._evaluate("test")
-            if self.metrics is not None:
-                self.metrics.again(self.update)
-            self._finish_update({**last, **told, "update": self.update})
+            self._finish_update({**last, **told, **self._evaluate("test"), "update": self.update})
 
     def close(self) -> None:
         """Close the environments and the files of the metrics."""

@@ -233,7 +233,7 @@ def disk(config: TrainConfig, model: Architecture) -> Disk:
     checkpoint = weights + (3 if config.policy.lora_rank else 2) * learned  # two moments, and LoRA's factors
     checkpoint += 3 * weights if config.credit.method == CRITIC else 0
     copied = (weights if Path(config.model).is_dir() else 0) + (MOST_BYTES if config.transcripts else 0)
-    bests = 1 + -(-config.save_every // config.eval.every)  # until the next checkpoint
+    bests = 2 + (config.save_every > config.eval.every)  # one stays until the next checkpoint
     return Disk(weights, checkpoint, bests, peak=(KEEP + 1) * checkpoint + bests * weights + copied)
 
 

@@ -207,8 +207,8 @@ class Run:
 
     def keep_best(self, update: int, policy: TransformersPolicy, distributed: Distributed) -> Path:
         """Write `policy` to best/UPDATE, by number `update`, and return that folder. Every rank of `distributed` calls
-        this. Before training, at 0, it is the initial model, whose files are shared. Those before it stay until
-        `best_saved`: a run that ends before its checkpoint goes on from an older one."""
+        this. Before training, at 0, it is the initial model, whose files are shared. That of the last checkpoint stays
+        until `best_saved`: a run that ends before the next goes on from there."""
 
         def write(place: Path) -> None:
             if update:
@@ -216,7 +216,9 @@ class Run:
             elif distributed.main:
                 share_files((path for path in model_files(self.model()) if path.name not in model.ORIGIN), place)
 
-        return publish(self.folder / "best", update, write, keep=0, distributed=distributed)
+        saved = published(self.checkpoints)
+        behind = int(saved[-1].name) if saved else None
+        return publish(self.folder / "best", update, write, keep=1, distributed=distributed, behind=behind)
 
     def best_saved(self, update: int) -> None:
         """Keep the best policy up to `update`, from whose checkpoint training goes on, and no other."""
@@ -373,8 +375,5 @@ def require_same(folder: Path, now: TrainConfig) -> None:
             )
     model.require_same_model(first, now, folder)
     kept, data = read_versions(folder).get("data"), data_digest(now)
-    if None not in (kept, data) and kept != data:
-        raise ConfigError(
-            f"{folder} was begun with other data of {now.env.id}: continue it with those, or choose another folder "
-            "with --run DIR"
-        )
+    if None not in (kept, data) and kept != data:  # which may be more, and the same games
+        say_once(f"{folder}: the installed data of {now.env.id} are not those that the run began with")

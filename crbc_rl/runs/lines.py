@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,13 @@ def cut_lines(path: Path, upto: int) -> set[int]:
         with WriteErrors(path), replacing(path) as file:
             file.writelines(line.rstrip(b"\n") + b"\n" for _, line in _up_to(path, upto))
     return kept
+
+
+def replace_last(path: Path, record: Record) -> None:
+    """Put `record` in the place of those from its update on, at once."""
+    with WriteErrors(path), replacing(path) as file:
+        file.writelines(line.rstrip(b"\n") + b"\n" for _, line in _up_to(path, record["update"] - 1))
+        file.write(json.dumps(record).encode() + b"\n")
 
 
 def _up_to(path: Path, upto: int) -> Iterator[tuple[Record, bytes]]:

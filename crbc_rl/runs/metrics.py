@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crbc_envs.storage.files import append_line
-from crbc_rl.runs.lines import Record, cut_lines, read_lines
+from crbc_rl.runs.lines import Record, cut_lines, read_lines, replace_last
 from crbc_rl.runs.metric_table import scalars_of
 from crbc_rl.runs.metric_writers import Board, TensorBoard
 
@@ -56,18 +56,16 @@ class Metrics:
         self._tensorboard: Board | None = None  # made with the first record: a failed start leaves none
 
     def write(self, record: dict[str, Any]) -> None:
-        """Append one record; `update` is its step, numbers become scalars of the boards. Raises `OSError` naming the
-        file that cannot be written."""
-        append_line(self._path, record)
+        """Append one record, or put it in the place of the last; `update` is its step, numbers become scalars of the
+        boards. Raises `OSError` naming the file that cannot be written."""
+        if record["update"] < self._first:
+            replace_last(self._path, record)
+        else:
+            append_line(self._path, record)
         if self._tensorboard is None:
-            self._tensorboard = TensorBoard(self._folder, self._first)
+            self._tensorboard = TensorBoard(self._folder, min(self._first, record["update"]))
         for board in (self._tensorboard, *self._others):
             board.write(record["update"], scalars_of(record))
-
-    def again(self, update: int) -> None:
-        """Before the first record: that of `update` is dropped, and comes again."""
-        cut_lines(self._path, update - 1)
-        self._first = update
 
     def close(self) -> None:
         for board in (self._tensorboard, *self._others):

@@ -29,9 +29,14 @@ _NAME = re.compile("[0-9]{6}|[1-9][0-9]{6,}")
 
 
 def publish(
-    folder: Path, update: int, write: Callable[[Path], None], keep: int, distributed: Distributed | None = None
+    folder: Path,
+    update: int,
+    write: Callable[[Path], None],
+    keep: int,
+    distributed: Distributed | None = None,
+    behind: int | None = None,
 ) -> Path:
-    """Let `write` fill a temporary folder, rename it to FOLDER/<update>, and `retire` all but the `keep` newest.
+    """Let `write` fill a temporary folder, rename it to FOLDER/<update>, and `retire` others.
 
     Folders of later updates are deleted too: training went back behind them. Only what this function has published is
     deleted. With several ranks all of them call this, and each may write its own files; one run at a time writes to a
@@ -56,7 +61,7 @@ def publish(
             if target.exists() and not _ours(target):
                 _set_aside(target)
     if distributed.main:
-        retire(folder, update, keep)
+        retire(folder, update, keep, behind)
     distributed.barrier()
     return target
 
@@ -70,10 +75,11 @@ def _ours(place: Path) -> bool:
     return bool(_NAME.fullmatch(place.name)) and read_mark(place) == _mark(int(place.name))
 
 
-def retire(folder: Path, update: int, keep: int) -> None:
-    """Delete all checkpoints but the `keep` newest up to `update`; 0 keeps all of those."""
+def retire(folder: Path, update: int, keep: int, behind: int | None = None) -> None:
+    """Delete all checkpoints but the `keep` newest up to `update`, and the newest up to `behind`."""
     ours = [place for place in published(folder) if _ours(place)]
     kept = [place for place in ours if int(place.name) <= update][-keep:]
+    kept += [place for place in ours if behind is not None and int(place.name) <= behind][-1:]
     for old in ours:
         if old not in kept:
             shutil.rmtree(old)

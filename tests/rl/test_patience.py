@@ -39,6 +39,7 @@ def test_a_rank_whose_neighbour_has_ended_says_so_in_one_line(
         with pytest.raises(SystemExit) as ended, errors_in_one_line():
             wait()
         assert ended.value.code == 1
-        assert capsys.readouterr().err == (
-            "error: another rank has ended or does not answer: its own message says why\n"
-        )
+        said = capsys.readouterr().err
+        told = "error: another rank has ended or does not answer: its own message says why (details: "
+        assert said.startswith(told) and said.count("\n") == 1
+        assert "Connection closed by peer" in Path(said[len(told) : -2]).read_text()

@@ -313,15 +313,15 @@ def describe_files(paths: Sequence[Path]) -> str:
 
 
 def official_files(folder: Path) -> list[Path]:
-    """The products and the instructions of the small set in `folder`, else of the full one, never of both."""
-    for names in SETS.values():
+    """The products and the instructions of the full set in `folder`, else of the small one, never of both."""
+    half = ""
+    for names in reversed(SETS.values()):
         missing = [name for name in names if not (folder / name).is_file()]
         if not missing:
             return [folder / name for name in names]
-        if len(missing) < len(names):
-            raise DataError(f"{folder}: there is no {missing[0]}; a set of products is {' with '.join(names)}")
+        half = half or missing[0] * (len(missing) < len(names))
     raise DataError(
-        f"{folder}: there is no {' or '.join(names[0] for names in SETS.values())}; "
+        f"{folder}: there is no {half or ' or '.join(items for items, _ in reversed(SETS.values()))}; "
         "give the folder that holds WebShop's files: crbc data webshop --from DIR"
     )
 

@@ -88,7 +88,7 @@ def test_an_asin_in_lower_case_is_read_in_upper_case():
 
 
 def test_a_folder_is_read_and_a_missing_or_broken_file_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"no items_shuffle_1000.json or items_shuffle.json.*crbc data webshop"):
+    with pytest.raises(DataError, match=r"no items_shuffle.json or items_shuffle_1000.json.*crbc data webshop"):
         read_catalogue(tmp_path)
     (tmp_path / "items_shuffle_1000.json").write_text(json.dumps(ITEMS))
     (tmp_path / "items_ins_v2_1000.json").write_text("{")
@@ -106,10 +106,12 @@ def test_the_small_and_the_full_set_are_not_mixed(tmp_path):
     (tmp_path / "items_shuffle.json").write_text(json.dumps(ITEMS[:1]))  # the full set, half of it
     assert len(read_catalogue(tmp_path)) == 5
     (tmp_path / "items_shuffle_1000.json").unlink()
-    with pytest.raises(DataError, match=r"no items_shuffle_1000.json; a set .* with items_ins_v2_1000.json"):
+    with pytest.raises(DataError, match=r"there is no items_ins_v2.json; give"):
         read_catalogue(tmp_path)
-    (tmp_path / "items_ins_v2_1000.json").rename(tmp_path / "items_ins_v2.json")
-    assert len(read_catalogue(tmp_path)) == 1
+    (tmp_path / "items_ins_v2.json").write_text(json.dumps(INSTRUCTIONS))
+    assert len(read_catalogue(tmp_path)) == 1, "the full one, and half of the small one"
+    write_official(tmp_path, [ITEMS, INSTRUCTIONS])
+    assert len(read_catalogue(tmp_path)) == 1, "both"
 
 
 def test_a_synthetic_goal_stands_for_each_combination_of_options():

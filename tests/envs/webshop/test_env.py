@@ -230,7 +230,7 @@ def test_a_shop_is_shared_by_all_environments_of_its_kind():
         ({"category": "beauty", "data": "official"}, "category is of the embedded catalogue; data is 'official'"),
         ({"per_page": 0}, "per_page must be at least 1, got 0"),
         ({"max_steps": 0}, "max_steps must be at least 1 and a whole number, got 0"),
-        ({"data": "official", "data_dir": "/nowhere"}, "/nowhere: there is no items_shuffle_1000"),
+        ({"data": "official", "data_dir": "/nowhere"}, "/nowhere: there is no items_shuffle"),
     ],
 )
 def test_a_wrong_argument_is_named(options, message):

@@ -177,5 +177,5 @@ def test_disk_by_hand(overrides: list[str], checkpoint: int, tmp_path: Path) -> 
     peak = 3 * checkpoint + 2 * 48_000 + 20_000_000
     assert disk(config_of(*overrides), TOY) == Disk(48_000, checkpoint, 2, peak)
     rarer = disk(config_of(*overrides, "save_every=10", "eval.every=3"), TOY)
-    assert rarer == Disk(48_000, checkpoint, 5, peak + 3 * 48_000), "each may be better than the one before"
+    assert rarer == Disk(48_000, checkpoint, 3, peak + 48_000)
     assert disk(config_of(*overrides, f"model={tmp_path}"), TOY).peak == peak + 48_000

@@ -272,12 +272,16 @@ def test_a_run_does_not_go_on_with_other_tasks(model: Path, tmp_path: Path, monk
     assert read_metrics(tmp_path)[-1]["update"] == 2
 
 
-def test_a_run_does_not_go_on_with_other_data(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_tells_of_other_data(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     config, digests = small(model), ["one", "one", "two", None]
     monkeypatch.setattr("crbc_rl.runs.folder.data_digest", lambda _: digests.pop(0))
     Run.start(tmp_path, config, resume=False)
     (tmp_path / "metrics.jsonl").write_text('{"update": 0}\n')
     Run.start(tmp_path, config, resume=True)
-    with pytest.raises(ConfigError, match="was begun with other data of CRBC-Sokoban-v0: continue it with those"):
-        Run.start(tmp_path, config, resume=True)
+    assert not caplog.records
+    Run.start(tmp_path, config, resume=True)
+    said = f"{tmp_path}: the installed data of CRBC-Sokoban-v0 are not those that the run began with"
     Run.start(tmp_path, config, resume=True)  # a copy without a manifest, of which nothing is known
+    assert [record.getMessage() for record in caplog.records] == [said]
