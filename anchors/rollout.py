@@ -84,11 +84,14 @@ class Rollout:
             raise GroupError("rollout: it has no steps; a rollout holds at least one")
         for t, step in enumerate(self.steps):
             if not isinstance(step.anchor, str) or not step.anchor:
-                raise GroupError(f"rollout: step {t} has no anchor (got {step.anchor!r})")
+                raise GroupError(f"rollout: step {t}: an anchor is a text that is not empty, got {step.anchor!r}")
             if step.anchor in (SUCCESS, FAILURE):
                 raise GroupError(f"rollout: step {t} uses the boundary name {step.anchor!r} as its anchor")
             if not isinstance(step.action, str) or not step.action:
-                raise GroupError(f"rollout: step {t} has no action (a malformed reply is {INVALID!r})")
+                raise GroupError(
+                    f"rollout: step {t}: an action is a text that is not empty, got {step.action!r} "
+                    f"(a malformed reply is {INVALID!r})"
+                )
         final = self.final_anchor
         if final is not None and (not isinstance(final, str) or not final or final in (SUCCESS, FAILURE)):
             raise GroupError(f"rollout: the final anchor is an anchor's key or None, got {final!r}")

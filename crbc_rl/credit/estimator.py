@@ -164,10 +164,17 @@ class Estimator:
         return estimator
 
     def variant(self, name: str, w_group: float, **defaults: Any) -> Estimator:
-        """This estimator under another `name`, with another default `w_group` and other `defaults` of its options."""
-        assert self.step_term is not None
-        weights = {"w_group": w_group, "w_step": self.options["w_step"]}
-        return Estimator(name, self.step_term, rewards=self.rewards, on_success=self.on_success, **weights, **defaults)
+        """This estimator under another `name`, with another default `w_group`, and other `defaults` of its own options
+        or of `w_step`. Raises `CreditError` for others."""
+        weights = {"w_group": w_group, "w_step": defaults.pop("w_step", self.options.get("w_step"))}
+        own = {option: value for option, value in self.own.items() if option not in weights}
+        odd = [] if self.takes_any else [option for option in defaults if option not in own]
+        if odd or self.step_term is None:
+            raise CreditError(f"{self.name} has no {odd[0] if odd else 'step term'!r} of its own to vary")
+        own |= defaults
+        made = Estimator(name, self.step_term, rewards=self.rewards, on_success=self.on_success, **weights, **own)
+        made.takes_any, made.weighs = self.takes_any, self.weighs
+        return made
 
     def check(self, given: Iterable[str]) -> None:
         """Raise `CreditError` where the names `given` have an option that is not one of these, or lack a needed one."""

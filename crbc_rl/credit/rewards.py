@@ -28,7 +28,8 @@ def check_reward(reward: str, allowed: tuple[str, ...] = get_args(Reward)) -> No
 
 def ending(rollouts: InternedRollouts, reward: Reward, leads_on: bool = False) -> Floats:
     """What each rollout earns at its end, (m,): R_i or its score. With `leads_on` a rollout that `goes_on` has no
-    score, since it was not finished. Raises `CreditError` for a score outside [0, 1]."""
+    score, since it was not finished. Raises `CreditError` for a score outside [0, 1], and another kind of `reward`."""
+    check_reward(reward)
     if reward == "outcome":
         return rollouts.success.astype(np.float64)
     beyond = ~((rollouts.score >= 0.0) & (rollouts.score <= 1.0))

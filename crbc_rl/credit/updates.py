@@ -16,6 +16,7 @@ import numpy as np
 from anchors import EmpiricalProcess, GroupError
 from crbc_rl.credit.api import Floats, Method, check_scale, estimator_of
 from crbc_rl.credit.columns import flags, integers, numbered, plain, read
+from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.metrics import credit_metrics
 from crbc_rl.credit.rewards import Reward
 from crbc_rl.credit.rows import NEEDED, OPTIONAL, Table, check_earned
@@ -38,8 +39,8 @@ def advantages_of_update(
 
     `rows` have any order; None is a filler, and gets 0. A group of which a rollout or a row is missing gets 0, and a
     warning names the first of them. `num_groups` is how many there were; without it nothing tells of a group of which
-    every row is missing. `method`, `scale`, `earns` and `options` are as in `advantages_from_rows`. What
-    rows hold besides its columns is passed over.
+    every row is missing. `method`, `scale`, `earns` and `options` are as in `advantages_from_rows`, but `scores` are a
+    column of the rows, or a function. What rows hold besides its columns is passed over.
 
     The figures: `success` is the share of rollouts that succeeded and `length` the mean number of their steps, where a
     rollout counts once, with all its rows or not. `rollouts` and `groups` count them, `broken_groups` those without
@@ -56,6 +57,8 @@ def advantages_of_update(
     live = [number for number, row in enumerate(rows) if row]
     columns = _columns([rows[number] or {} for number in live])
     check_earned(options, columns)
+    if "scores" in options and ("scores" in columns or not callable(options["scores"])):
+        raise CreditError("scores: give one number per row as its column, or a function of the rollouts, and not both")
     lost, figures = _lost(columns, group_size)
     gone = max(0, (num_groups or 0) - int(figures["groups"]))
     if lost or gone:
@@ -70,7 +73,7 @@ def advantages_of_update(
         columns = {name: [column[place] for place in whole] for name, column in columns.items()}
         scores = columns.pop("scores", None)
         table = Table.read(columns, group_size)
-        if scores is not None and (estimator.takes_any or "scores" in estimator.options):
+        if scores is not None and (estimator.takes_any or estimator.options.get("scores", 0) is None):
             options["scores"] = table.scores(read("scores", scores))
         process = EmpiricalProcess.from_interned(table.interned())
         terms = estimator.terms(process, **options)

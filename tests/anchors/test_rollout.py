@@ -20,13 +20,13 @@ def test_a_rollout_without_steps_is_refused():
 
 @pytest.mark.parametrize("anchor", ["", None, 3], ids=repr)
 def test_a_step_without_an_anchor_is_refused_by_its_number(anchor):
-    with pytest.raises(GroupError, match="step 1 has no anchor"):
+    with pytest.raises(GroupError, match="step 1: an anchor is a text"):
         Rollout([Step("s", "a"), Step(anchor, "a")], success=False)
 
 
-@pytest.mark.parametrize("action", ["", None], ids=repr)
+@pytest.mark.parametrize("action", ["", None, 2], ids=repr)
 def test_a_step_without_an_action_is_refused_by_its_number(action):
-    with pytest.raises(GroupError, match="step 2 has no action"):
+    with pytest.raises(GroupError, match=f"step 2: an action is a text that is not empty, got {action!r}"):
         Rollout([Step("s", "a"), Step("s", "a"), Step("s", action)], success=False)
 
 

@@ -100,3 +100,9 @@ def test_costs_are_finite_and_need_rollouts():
     counted = EmpiricalProcess.from_counts(TransitionCounts.from_rollouts(REFUSED.rollouts))
     with pytest.raises(GroupError, match=r"invalid_cost=0\.5 needs"):
         credit.closure(counted, invalid_cost=0.5)
+
+
+@pytest.mark.parametrize("reward", ["environment", "steps"])
+def test_another_kind_of_reward_is_refused_where_rows_earn(reward):
+    with pytest.raises(credit.CreditError, match=f"reward must be .* here, got '{reward}'"):
+        credit.row_rewards(EmpiricalProcess.from_group(SHOP), reward=reward)

@@ -140,3 +140,42 @@ def test_options_out_of_range_are_refused(options, message):
 def test_scores_for_a_method_without_them_are_refused():
     with pytest.raises(credit.CreditError, match="crbc has no option 'scores'"):
         credit.advantages_from_rows(**rows_of([ONE]), scores=FLAT)
+
+
+def test_scores_of_an_update_come_by_row_and_once():
+    columns, _ = shuffled({**rows_of([ONE]), "scores": FLAT}, seed=2)
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    size, bare = len(ONE.rollouts), [{name: row[name] for name in row if name != "scores"} for row in rows]
+    wanted = [row["scores"] for row in rows]
+    found, _ = credit.advantages_of_update(rows, method="scores", group_size=size, w_group=0.0, normalise=None)
+    np.testing.assert_array_equal(found, wanted)
+    for given, records in ((wanted, bare), (wanted, rows), (lambda rollouts: rollouts.step, rows)):
+        with pytest.raises(credit.CreditError, match="scores: give one number per row as its column, or a function"):
+            credit.advantages_of_update(records, method="scores", group_size=size, scores=given)
+    fixed = credit.scores.variant("fixed", w_group=0.0, scores=lambda rollouts: -rollouts.step - 1.0, normalise=None)
+    found, _ = credit.advantages_of_update(rows, method=fixed, group_size=size)
+    np.testing.assert_array_equal(found, [-row["step"] - 1.0 for row in rows])
+
+
+def test_a_variant_is_one_of_what_it_was_made_of():
+    plus, plain = credit.METHODS["crbc_plus"], credit.METHODS["crbc"]
+    for trust in (None, "slope"):
+        wanted = np.concatenate(credit.advantages(ONE, plus, w_group=0.0, trust=trust))
+        mine = plus.variant("mine", w_group=0.0)
+        np.testing.assert_array_equal(np.concatenate(credit.advantages(ONE, mine, trust=trust)), wanted)
+        np.testing.assert_array_equal(np.concatenate(credit.advantages(ONE, mine.variant("two", w_group=0.0))), wanted)
+    assert (
+        plain.variant("wide", w_group=0.5, beta=0.9, w_step=2.0).options.items()
+        >= {
+            "w_group": 0.5,
+            "beta": 0.9,
+            "w_step": 2.0,
+        }.items()
+    )
+    for made in (lambda: plain.variant("x", w_group=0.0, betta=0.9), lambda: plain.variant("x", 0.0, reward="step")):
+        with pytest.raises(credit.CreditError, match="crbc has no '(betta|reward)' of its own to vary"):
+            made()
+    with pytest.raises(credit.CreditError, match="grpo has no 'step term'"):
+        credit.METHODS["grpo"].variant("x", w_group=0.0)
+    with pytest.raises(credit.CreditError, match="mine has no option 'betta'; did you mean 'beta'"):
+        credit.check_options(mine, {"betta": 0.9})
