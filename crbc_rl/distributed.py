@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -74,10 +75,8 @@ class Distributed:
         """Every rank's value, in order of rank. It is pickled. Raises `RankError` where another rank has ended."""
         parts = [value] * self.size
         if self.size > 1:
-            try:
+            with _among_others():
                 dist.all_gather_object(parts, value, group=self.patient)
-            except RuntimeError as error:  # gloo's, of a closed connection
-                raise RankError("another rank has ended or does not answer: its own message says why") from error
         return parts
 
     def any(self, flag: bool) -> bool:
@@ -89,8 +88,10 @@ class Distributed:
         return np.sum(self.gather(values), axis=0)
 
     def barrier(self) -> None:
-        """Wait for every rank. Raises `RankError` where another has ended."""
-        self.gather(None)
+        """Wait for every rank, which a gathering does not. Raises `RankError` where another has ended."""
+        if self.size > 1:
+            with _among_others():
+                dist.barrier(group=self.patient)
 
     def leave(self) -> None:
         if dist.is_initialized():
@@ -126,6 +127,14 @@ class Distributed:
         if precision == "bfloat16":  # the whole model gives log-probabilities, which stay as they are
             options["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.float32)
         fully_shard(model, **options)
+
+
+@contextmanager
+def _among_others() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # gloo's, of a closed connection
+        raise RankError("another rank has ended or does not answer: its own message says why") from error
 
 
 def _backend(device: torch.device) -> str:

@@ -35,6 +35,7 @@ def test_a_rank_whose_neighbour_has_ended_says_so_in_one_line(
         raise RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:42219")
 
     monkeypatch.setattr(dist, "all_gather_object", closed)
+    monkeypatch.setattr(dist, "barrier", closed)
     for wait in (Distributed(1, 2).barrier, lambda: Distributed(1, 2).any(True)):
         with pytest.raises(SystemExit) as ended, errors_in_one_line():
             wait()

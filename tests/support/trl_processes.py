@@ -76,7 +76,8 @@ def main(model: str, file: str) -> None:
     found = {"asked": trainer.asked, "trained": trainer.trained, "weights": weights}
     found |= {"played": [episode.rows for episode in trainer.rollout_func.played]}
     Path(f"{file}.{trainer.accelerator.process_index}.json").write_text(json.dumps(found))
-    trainer.accelerator.end_training()  # a process that leaves its group open may abort at its end
+    trainer.accelerator.wait_for_everyone()  # a process that ends while another still reads from it may abort
+    trainer.accelerator.end_training()
 
 
 if __name__ == "__main__":
