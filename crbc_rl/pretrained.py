@@ -5,8 +5,11 @@ This file imports nothing heavy: names are resolved with it before torch is impo
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+
+from crbc_rl.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,26 @@ def local_model(base: Path, name: str) -> Path:
 
 
 def command_for(folder: Path) -> str:
-    """The command that fetches the pretrained model that would lie in `folder`; "" where none would, or one does."""
-    missing = not (folder / "config.json").is_file() and folder_of(folder.name) == folder
-    return f"crbc model get {folder.name}" if missing else ""
+    """The command that fetches the pretrained model that would lie in `folder`; "" where none would, or it is whole."""
+    return f"crbc model get {folder.name}" if folder_of(folder.name) == folder and not _whole(folder) else ""
+
+
+def require_whole(folder: Path) -> None:
+    """Raise `ConfigError` where `folder` is that of a pretrained model and has none, or a damaged one."""
+    if fix := command_for(folder):
+        raise ConfigError(f"the pretrained model {folder.name} is not here, or damaged: {fix}")
+
+
+def _whole(folder: Path) -> bool:
+    """Whether the model in `folder` is there, by its small files and the header of its weights."""
+    try:
+        for name in ("config.json", "tokenizer.json"):
+            json.loads((folder / name).read_bytes())
+        from safetensors import SafetensorError, safe_open
+    except (OSError, ValueError):
+        return False
+    try:
+        with safe_open(folder / "model.safetensors", "np"):
+            return True
+    except (OSError, SafetensorError):
+        return False

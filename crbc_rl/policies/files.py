@@ -15,6 +15,7 @@ from types import TracebackType
 
 import torch
 from huggingface_hub import hf_hub_download, snapshot_download
+from safetensors import safe_open
 from torch import Tensor
 from transformers import (
     CONFIG_MAPPING,
@@ -29,7 +30,7 @@ from transformers.utils import logging as hf_logging
 from crbc_envs.storage.files import read_json
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import ADAPTER, known
-from crbc_rl.pretrained import command_for, folder_of
+from crbc_rl.pretrained import command_for, folder_of, require_whole
 
 CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
 
@@ -95,9 +96,11 @@ def read_config(folder: Path) -> PretrainedConfig:
     place = folder / CONFIG
     if (folder / ADAPTER).exists():
         raise ConfigError(f"{folder / ADAPTER}: an adapter, whose base may be anywhere: merge it into a model")
+    require_whole(folder)
     if not place.exists():
-        fix = command_for(folder) or "set `model` to a transformers checkpoint"
-        raise ConfigError(f"{folder} is no model folder: it has no config.json; {fix}")
+        raise ConfigError(
+            f"{folder} is no model folder: it has no config.json; set `model` to a transformers checkpoint"
+        )
     with as_config_error(f"{place} cannot be read"):
         data = read_json(place)
         if data.get("quantization_config") is not None:
@@ -129,17 +132,25 @@ def shape(config: PretrainedConfig, source: str) -> PreTrainedModel:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files with a model's weights; none where they are not all there. Raises `ConfigError` for a wrong index."""
-    if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
+    """The files with a model's weights; none where they are not all there. Raises `ConfigError` for a wrong index, and
+    for a file that is not whole by its header."""
+    files = [folder / WEIGHTS] if (folder / WEIGHTS).is_file() else _indexed(folder)
+    if not all(file.is_file() for file in files):
+        return []
+    for file in files:
+        with as_config_error(f"{file} cannot be read (fetch it again)"), safe_open(file, "pt"):
+            pass
+    return files
+
+
+def _indexed(folder: Path) -> list[Path]:
     if not (place := folder / INDEX).is_file():
         return []
     with as_config_error(f"{place} cannot be read"):
         names = set(map(str, read_json(place)["weight_map"].values()))
     if wrong := sorted(name for name in names or {""} if not re.fullmatch(r"[\w-][\w.-]*\.safetensors", name)):
         raise ConfigError(f"{place}: weight_map: {wrong[0][:80]!r} is no name of a file of safetensors beside it")
-    files = [folder / name for name in sorted(names)]
-    return files if all(file.is_file() for file in files) else []
+    return [folder / name for name in sorted(names)]
 
 
 def check_weights(folder: Path, model: PreTrainedModel) -> None:
@@ -151,7 +162,7 @@ def check_weights(folder: Path, model: PreTrainedModel) -> None:
     if not files:
         pickles = sorted(path.name for path in folder.glob("*.bin"))
         why = f"; {pickles[0]} is a pickle, which may run code: save the model as safetensors" if pickles else ""
-        raise ConfigError(f"{folder} has no weights in safetensors{why}")
+        raise ConfigError(f"{folder} has no weights in safetensors{why or '; fetch it again'}")
     parameters, held = sum(weight.numel() for weight in model.parameters()), sum(file.stat().st_size for file in files)
     if not parameters <= held <= WIDEST * parameters + len(files) * LARGEST_HEADER:
         raise ConfigError(

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoTokenizer, PreTrainedModel
 
 from crbc_envs.storage.datasets import data_home
-from crbc_envs.storage.files import WriteErrors, read_json, replacing_folder
+from crbc_envs.storage.files import WriteErrors, clear_left, read_json, replacing_folder
 from crbc_rl.config import RolloutConfig
 from crbc_rl.config.revisions import MADE_OF, model_digest, model_files, weights_digest
 from crbc_rl.errors import ConfigError
@@ -81,6 +81,8 @@ def load_policy(
     with as_config_error(f"{source} cannot be used"):
         policy = VisionPolicy(model, tokenizer, processor) if processor else TransformersPolicy(model, tokenizer)
         policy.encode_text("Go.")
+        if not tokenizer("Go.", add_special_tokens=False)["input_ids"]:
+            raise ConfigError(f"{source}: its tokenizer has no vocabulary: fetch tokenizer.json again")
     if rollout is not None:
         limit(policy, rollout)
     return policy
@@ -123,14 +125,16 @@ def merged(adapter: Path, base: str | None = None) -> Path:
     if (place / CONFIG).is_file():
         return place
     digests = {"base": weights_digest(folder), "adapter": model_digest(adapter)}
-    recipe = read_json(adapter / WARMSTART) if (adapter / WARMSTART).is_file() else {}
+    with as_config_error(f"{adapter / WARMSTART} cannot be read"):
+        recipe = dict(read_json(adapter / WARMSTART)) if (adapter / WARMSTART).is_file() else {}
     if (wanted := recipe.get("base_digest")) not in (None, digests["base"]):
         raise ConfigError(
-            f"{adapter} was trained on another {name}: weights of digest {str(wanted)[:12]}, and {folder} has "
-            f"{digests['base'][:12]}"
+            f"{adapter} is no adapter of {name}: its base has weights of digest {str(wanted)[:12]}, and {folder} has "
+            f"{digests['base'][:12]}; name its own, model: {{base, adapter}}"
         )
     policy = _adapted(adapter, folder)
     place.parent.mkdir(parents=True, exist_ok=True)
+    clear_left(place.with_name("merged-*"))
     with WriteErrors(place), replacing_folder(place) as fresh:
         policy.model.to(torch.bfloat16)
         policy.save(fresh)

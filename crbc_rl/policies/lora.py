@@ -42,11 +42,12 @@ def merge_adapter(model: PreTrainedModel, folder: Path, about: dict[str, Any]) -
     wrong = [name for name in REFUSED.split() if about.get(name)]
     if about.get("peft_type") != "LORA" or wrong:
         raise ConfigError(f"{folder}: an adapter of another kind than LoRA {wrong}: merge it into a model with peft")
+    with as_config_error(f"{folder / OF_PEFT} cannot be read (copy it again)"):
+        factors = load_file(folder / OF_PEFT)
     with (
         warnings.catch_warnings(action="ignore"),
         as_config_error(f"{folder}: the adapter is not one of {model.config.name_or_path}"),
     ):
-        factors = load_file(folder / OF_PEFT)
         adapted = get_peft_model(model, LoraConfig(**{name: about[name] for name in OBEYED.split() if name in about}))
         set_peft_model_state_dict(adapted, factors)
         own = get_peft_model_state_dict(adapted, save_embedding_layers=False)

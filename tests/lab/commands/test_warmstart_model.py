@@ -242,7 +242,7 @@ def test_an_adapter_of_another_base_is_one_sentence(adapter: Path, tmp_path: Pat
     weights["model.norm.weight"][0] += 1
     save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
     for take in (merged, lambda folder, base: serve.load(folder, None, base)):
-        with pytest.raises(ConfigError, match=f"{adapter} was trained on another {other}: weights of digest"):
+        with pytest.raises(ConfigError, match=f"{adapter} is no adapter of {other}: its base has weights of digest"):
             take(adapter, str(other))
     with pytest.raises(ConfigError, match="its base model .*nowhere is not here"):
         merged(adapter, str(tmp_path / "nowhere"))
@@ -250,6 +250,32 @@ def test_an_adapter_of_another_base_is_one_sentence(adapter: Path, tmp_path: Pat
         merged(adapter, "smollm2-135m")
     with pytest.raises(ConfigError, match="model: a name or a folder is wanted, or"):
         run_config({"base": str(BASE)})
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("adapter_model.safetensors", r"adapter_model\.safetensors cannot be read \(copy it again\)"),
+        ("warmstart.json", r"warmstart\.json cannot be read"),
+    ],
+)
+def test_a_damaged_file_of_an_adapter_is_named(adapter: Path, tmp_path: Path, name: str, told: str) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(adapter, damaged)
+    (damaged / name).write_bytes((damaged / name).read_bytes()[:100])
+    with pytest.raises(ConfigError, match=told):
+        merged(damaged, str(BASE))
+
+
+def test_what_a_killed_merge_left_is_deleted_a_day_later(adapter: Path, tmp_path: Path) -> None:
+    place = merged(adapter, str(BASE)).parent
+    left, new = place / ".merged-0123456789abcdef.abcdefgh.tmp", place / ".merged-1123456789abcdef.abcdefgh.tmp"
+    left.mkdir()
+    new.mkdir()
+    os.utime(left, (0, 0))
+    shutil.copytree(adapter, tmp_path / "other")
+    merged(tmp_path / "other", str(BASE))
+    assert not left.exists() and new.exists()
 
 
 def test_the_config_of_a_warm_start_is_none_of_a_training(tmp_path: Path) -> None:

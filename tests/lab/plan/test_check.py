@@ -61,7 +61,7 @@ def test_a_plan_refuses_the_model_folders_that_training_refuses(config, capsys):
     with (model / "model.safetensors").open("ab") as file:
         file.truncate(100 << 30)  # a hole, not a file of a hundred gigabytes
     words = ("train", str(config), "--dry-run")
-    assert "the weights are not those of the architecture in config.json" in refusal(capsys, *words)
+    assert "model.safetensors cannot be read (fetch it again)" in refusal(capsys, *words)
     (model / "model.safetensors").unlink()
     (model / "adapter_config.json").write_text("{}")
     assert "the adapter names no base model" in refusal(capsys, *words)

@@ -12,6 +12,7 @@ import torch
 from huggingface_hub import constants
 from learner_fixtures import fresh_policy, small
 from paths import ROOT
+from safetensors.torch import save_file
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
@@ -227,9 +228,9 @@ def test_a_cached_model_is_read_from_the_hubs_cache(tmp_path: Path) -> None:
     assert found is not None and (found.layers, found.hidden, found.source) == (2, 8, "the hub's cache")
     shards = ["model-1-of-2.safetensors", "model-2-of-2.safetensors"]
     (snapshot / INDEX).write_text(json.dumps({"weight_map": dict(zip("ab", shards, strict=True))}))
-    (snapshot / shards[0]).touch()
+    save_file({}, snapshot / shards[0])
     assert not has_weights(name)
-    (snapshot / shards[1]).touch()
+    save_file({}, snapshot / shards[1])
     assert has_weights(name)
 
 

@@ -108,13 +108,26 @@ def test_a_shape_that_no_model_has_takes_no_memory(model: Path, changes: dict[st
     [
         ("config.json", "[" * 100_000, "nested too deeply"),
         ("tokenizer.json", '{"version": "1.0"}', "cannot be loaded"),
+        ("model.safetensors", "0" * 1_000_000, r"model\.safetensors cannot be read \(fetch it again\)"),
         ("adapter_config.json", "{}", "an adapter"),
-        ("chat_template.jinja", "{% for %}", "chat template fails"),
+        ("chat_template.jinja", "{% for %}", "/model: the model's chat template fails"),
     ],
 )
 def test_a_damaged_file_is_named(model: Path, file: str, text: str, says: str) -> None:
     (model / file).write_text(text)
     with pytest.raises(ConfigError, match=says):
+        load_policy(model)
+
+
+def test_a_tokenizer_without_its_vocabulary_is_told(model: Path) -> None:
+    (model / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match="/model: its tokenizer has no vocabulary: fetch tokenizer.json again"):
+        load_policy(model)
+
+
+def test_a_model_without_a_chat_template_is_told(model: Path) -> None:
+    (model / "chat_template.jinja").unlink()
+    with pytest.raises(ConfigError, match="/model: the model has no chat template: take its instruct version, or put"):
         load_policy(model)
 
 

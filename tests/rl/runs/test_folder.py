@@ -88,7 +88,7 @@ def test_a_start_that_failed_before_the_first_record_is_started_again(model: Pat
     weights = (broken / "model.safetensors").read_bytes()
     (broken / "model.safetensors").write_bytes(weights[:-100])
     config, run = small(broken, **TINY), tmp_path / "run"
-    with pytest.raises(ConfigError, match="cannot be loaded"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         train(config, run)
     assert not begun(run)
     (broken / "model.safetensors").write_bytes(weights)
