@@ -18,7 +18,7 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
 from crbc_rl.adapters.verl import credit_options
-from crbc_rl.adapters.verl_rollouts import env_config
+from crbc_rl.adapters.verl_rollouts import played
 from crbc_rl.config import load_config
 
 OURS = {
@@ -62,10 +62,10 @@ KEYS: dict[str, str | Callable[[Any], Any]] = {
     "generator.tensor_parallel": f"{ROLLOUT}.tensor_model_parallel_size",
     "generator.memory": f"{ROLLOUT}.gpu_memory_utilization",
     "policy.gradient_checkpointing": "actor_rollout_ref.model.enable_gradient_checkpointing",
-    "env.kwargs": lambda c: env_config(c.data).env.kwargs,
-    "env.prompt": lambda c: env_config(c.data).env.prompt,
-    "env.history": lambda c: env_config(c.data).env.history,
-    "env.replies": lambda c: env_config(c.data).replies,
+    "env.kwargs": lambda c: played(c.data).env.kwargs,
+    "env.prompt": lambda c: played(c.data).env.prompt,
+    "env.history": lambda c: played(c.data).env.history,
+    "env.replies": lambda c: played(c.data).replies,
     "credit": credit_options,
 }
 """A key of our configs, and what says the same in verl's."""
@@ -151,7 +151,10 @@ def test_estimators_change_by_one_key() -> None:
     with hydra.initialize_config_dir(str(CONFIGS), version_base=None):
         for method in ("grpo", "rloo", "gigpo", "hgpo", "graphgpo", "crbc_plus"):
             more = ["hydra.searchpath=[pkg://verl.trainer.config]", f"algorithm.credit.method={method}"]
-            assert credit_options(hydra.compose("alfworld_qwen_1b5", more))["method"] == method
+            config = hydra.compose("alfworld_qwen_1b5", more)
+            assert credit_options(config)["method"] == method
+            # A second method does not go on with the first one's checkpoint.
+            assert config.trainer.default_local_dir == f"checkpoints/crbc/alfworld_qwen_1b5_{method}"
 
 
 def test_the_paper_s_configs_are_for_eight_gpus_a_node() -> None:

@@ -220,6 +220,8 @@ def test_environment_prompt_and_estimator_may_be_ones_own(tokenizer: Any) -> Non
     asked = tokenizer.decode(outputs[0].prompt_ids)
     assert "Which one?" in asked and outputs[0].extra_fields["crbc"]["action"] == "right"
     rows = [{**output.extra_fields["crbc"], "success": True, "truncated": False} for output in outputs]
-    options = {**credit_options(ours), "weighting": "rollout"}
+    options = credit_options(ours)
+    assert options["weighting"] == "step"
+    options["weighting"] = "rollout"
     values, _ = credit.advantages_of_update(rows, group_size=1, **options)
     assert values.tolist() == [0.25] * len(rows)

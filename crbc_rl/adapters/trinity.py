@@ -29,13 +29,10 @@ from crbc_envs.actions import LENGTH
 from crbc_envs.tasks import stream
 from crbc_rl import credit
 from crbc_rl.adapters import refuse_frames, require
-from crbc_rl.config import RunConfig, extensions
-from crbc_rl.config.read import parse
-from crbc_rl.config.revisions import other_data
+from crbc_rl.adapters.chat_env import chat_episode, env_config
 from crbc_rl.credit.api import check_scale, estimator_of
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.panel import choose
-from crbc_rl.rollout.prompts import prompt_options
 
 require("trinity-rft", "0.6.0", "0.6.1", "trinity")
 
@@ -50,22 +47,16 @@ ROW, SIZE = "crbc", "crbc_group_size"
 """Keys of `Experience.info`: the step's row, and how many rollouts its group has."""
 
 
-def chat_episode(env: Any, split: str) -> ChatEpisode:
-    """`workflow_args.env`. Replies are read by "thought" unless it says otherwise."""
-    if not isinstance(env, dict) or "id" not in env:
-        raise ConfigError("workflow_args.env.id names no environment: {env: {id: CRBC-Sokoban-v0}}, say")
-    extensions.allow()  # Trinity imports what its config names, too
-    config = parse(RunConfig, {"env": {"replies": "thought", **env}}, "workflow_args", Path())
-    if (wrong := other_data(config)) is not None:
-        raise ConfigError(f"workflow_args.{wrong}")
-    episode = ChatEpisode(config.member(split, replies=config.replies), **prompt_options(config))
+def text_episode(env: Any, split: str) -> ChatEpisode:
+    """An episode of `workflow_args.env`."""
+    episode = chat_episode(env_config(env, "workflow_args"), split)
     refuse_frames(episode.env, "Trinity-RFT")
     return episode
 
 
 def write_tasks(folder: str | Path, env: dict[str, Any], split: str, most: int | None = None) -> int:
     """Write FOLDER/SPLIT.jsonl, at most `most` tasks of a split: those that `crbc eval` plays. Returns how many."""
-    panel = chat_episode(env, split).env.panel
+    panel = text_episode(env, split).env.panel
     tasks = choose(panel, split, len(panel) if most is None else min(most, len(panel))).tasks
     Path(folder).mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"split": split, "task": task}) + "\n" for task in tasks]
@@ -91,7 +82,7 @@ class ChatWorkflow(Workflow):
         try:
             play = waiting.pop()
         except IndexError:  # asked at once: runs may be threads
-            play = chat_episode(env, asked["split"])
+            play = text_episode(env, asked["split"])
         number, ids = int(asked["task"]), {"group": f"{batch}/{self.task.task_id}", "rollout": uuid4().hex}
         seed = stream("evaluation", number) if self.task.is_eval else stream(f"train {batch}", number)
         try:

@@ -37,7 +37,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1 import PPOTrainerColocateAsync, PPOTrainerSeparateAsync, PPOTrainerSync, register_trainer
 
-from crbc_rl.adapters.verl_rollouts import ChatLoop, Tasks, env_config, section
+from crbc_rl.adapters.verl_rollouts import ChatLoop, Tasks, played, section
 
 __all__ = ["ChatLoop", "Tasks", "advantages", "credit_options"]
 
@@ -82,8 +82,9 @@ def credit_options(config: DictConfig) -> dict[str, Any]:
         module, key = method.partition(":")[0], "algorithm.credit.method"
         extensions.allow()
         method = extensions.load(method, {module: extensions.locate(module, [Path.cwd()], key)}, key)
-    credit.check_options(method, ours.options)
-    return {**ours.options, "method": method, "scale": scale}
+    options = ours.options_of(credit.estimator_of(method))
+    credit.check_options(method, options)
+    return {**options, "method": method, "scale": scale}
 
 
 @register_adv_est("crbc")
@@ -125,8 +126,11 @@ class StepCredit:
 
     def _save_checkpoint(self: Any) -> None:
         """How the policy plays, for `crbc_rl.adapters.verl_folder`, and then verl's checkpoint."""
-        played = env_config(self.config.data)
-        told = {"env": played.env.model_dump(), "max_new_tokens": self.config.actor_rollout_ref.rollout.response_length}
+        told = {
+            "env": played(self.config.data).env.model_dump(),
+            "max_new_tokens": self.config.actor_rollout_ref.rollout.response_length,
+            "chat_template_kwargs": section(self.config.data, "apply_chat_template_kwargs"),
+        }
         folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / PLAYED).write_text(json.dumps(told, indent=2) + "\n", "utf-8")

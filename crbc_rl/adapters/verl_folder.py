@@ -9,10 +9,14 @@ warmstart.json that says how the policy plays.
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
 
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import WARMSTART
@@ -40,10 +44,19 @@ def convert(checkpoint: Path, folder: Path, backend: str = "fsdp") -> None:
         raise ConfigError(f"verl's merger has failed on {checkpoint}: {said[-1][:300]}")
     if (checkpoint / PLAYED).is_file():
         shutil.copyfile(checkpoint / PLAYED, folder / WARMSTART)
+        keep_in_template(json.loads((checkpoint / PLAYED).read_text("utf-8")).get("chat_template_kwargs") or {}, folder)
     else:
         print(
             f"{checkpoint} has no {PLAYED}, which says how it plays: name a config, crbc eval CONFIG --model {folder}"
         )
+
+
+def keep_in_template(variables: dict[str, Any], folder: Path) -> None:
+    """Give the folder's chat template what `data.apply_chat_template_kwargs` gave it in training."""
+    if variables:
+        template = AutoTokenizer.from_pretrained(folder).get_chat_template(variables.get("chat_template"))
+        begin = "".join(f"{{% set {name} = {value!r} %}}" for name, value in variables.items())
+        (folder / "chat_template.jinja").write_text(begin + template, "utf-8")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, get_args
 from uuid import uuid4
 
@@ -16,11 +15,10 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from crbc_envs import ChatEpisode
 from crbc_envs.actions import LENGTH
 from crbc_envs.tasks import stream
-from crbc_rl.config import RunConfig, extensions
-from crbc_rl.config.read import parse
+from crbc_rl.adapters.chat_env import chat_episode, env_config
+from crbc_rl.config import RunConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.panel import Name, choose
-from crbc_rl.rollout.prompts import prompt_options
 
 Turn = tuple[list[int], list[Image.Image], Any, list[int]]  # the prompt's tokens and frames, verl's answer, its tokens
 
@@ -29,19 +27,9 @@ def section(config: DictConfig, name: str) -> Any:
     return OmegaConf.to_container(config.get(name) or OmegaConf.create(), resolve=True)
 
 
-def env_config(data: DictConfig) -> RunConfig:
-    """`data.env`, the section `env` of our own configs. Replies are read by "thought" unless it says otherwise."""
-    env = section(data, "env")
-    if "id" not in env:
-        raise ConfigError("data.env.id names no environment: add +data.env.id=CRBC-Sokoban-v0, say")
-    extensions.allow()  # verl imports what its command names, too
-    return parse(RunConfig, {"env": {"replies": "thought", **env}}, "data", Path())
-
-
-def chat_episode(data: DictConfig, split: str) -> ChatEpisode:
-    config = env_config(data)
-    kwargs = {**config.env.kwargs, "split": split, "replies": config.replies}
-    return ChatEpisode(config.registered_id(), **prompt_options(config), **kwargs)
+def played(data: DictConfig) -> RunConfig:
+    """`data.env`, the section `env` of our own configs."""
+    return env_config(section(data, "env"), "data")
 
 
 class Tasks(Dataset[dict[str, Any]]):
@@ -56,7 +44,7 @@ class Tasks(Dataset[dict[str, Any]]):
         if len(named) != 1:
             raise ConfigError(f"{named}: data.train_files and data.val_files name one split each, such as train")
         (self.split,) = named
-        panel = chat_episode(config, self.split).env.panel
+        panel = chat_episode(played(config), self.split).env.panel
         self.kind, self.source, self.seed = panel.kind, config.env.id, config.get("seed") or 0
         size = min(most, len(panel)) if (most := kwargs.get("max_samples", -1)) > 0 else len(panel)
         self.tasks, self.repeats = tuple(range(size)), None  # type: tuple[int, ...], tuple[int, ...] | None
@@ -91,7 +79,7 @@ class ChatLoop(AgentLoopBase):
         A task of training has another seed in each update; one of validation always the same.
         """
         waiting = self.idle.setdefault(given["split"], [])
-        play = waiting.pop() if waiting else chat_episode(self.data_config, given["split"])
+        play = waiting.pop() if waiting else chat_episode(played(self.data_config), given["split"])
         task, repeat = int(given["task"]), int(given["repeat"])
         drawn = ("train", task, int(given.get("global_steps", 0)), int(given["seed"]))
         seed = stream(*(("evaluation", task, repeat) if repeat >= 0 else drawn))
