@@ -16,8 +16,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import WARMSTART
 
@@ -54,6 +52,8 @@ def convert(checkpoint: Path, folder: Path, backend: str = "fsdp") -> None:
 def keep_in_template(variables: dict[str, Any], folder: Path) -> None:
     """Give the folder's chat template what `data.apply_chat_template_kwargs` gave it in training."""
     if variables:
+        from transformers import AutoTokenizer  # here, because `verl` imports this file before it asks for its trainer
+
         template = AutoTokenizer.from_pretrained(folder).get_chat_template(variables.get("chat_template"))
         begin = "".join(f"{{% set {name} = {value!r} %}}" for name, value in variables.items())
         (folder / "chat_template.jinja").write_text(begin + template, "utf-8")
