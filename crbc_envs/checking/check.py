@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, cycle, islice, repeat
 from typing import Any
@@ -20,7 +20,7 @@ from gymnasium.utils.env_checker import check_env
 
 from anchors import INVALID, RolloutGroup
 from crbc_envs.checking.fuzz import MALFORMED, fuzzed_reply
-from crbc_envs.checking.group import NO_NOISE, check_group, check_noise, check_prompts
+from crbc_envs.checking.group import NO_NOISE, check_group, check_noise, check_prompts, expect_no_noise
 from crbc_envs.checking.probe import (
     AnchorEnvError,
     Choose,
@@ -152,9 +152,13 @@ def check_anchor_env(
     _check_sharing(env, first_walks)
     stochastic = bool(attribute(env, "stochastic", False))
     _check_invalid(env, first_walks, stochastic)
-    noise = check_noise(env, spec, first_walks) if stochastic else None
-    if noise == 0.0:
-        skipped["noise"] = NO_NOISE
+    if stochastic:
+        noise = check_noise(env, spec, first_walks)
+        if noise == 0.0:
+            skipped["noise"] = NO_NOISE
+    else:
+        noise = None
+        expect_no_noise(env, first_walks)
     refused = _check_fuzz(env, starts, rng, fuzz)
     if spec is not None:
         check_group(env, spec, starts[0], rng)
@@ -165,7 +169,8 @@ def check_anchor_env(
             at.expect(not splits.shared_tasks(), splits.shared_tasks())
     name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
     anchor_env, chosen = unwrapped_member(env), [start.options["task"] for start in starts if start.options is not None]
-    groups = [] if anchor_env is None else list(played_groups(anchor_env, chosen))
+    with Location("expert"):
+        groups = [] if anchor_env is None else list(played_groups(anchor_env, chosen))
     figures = {"noise": noise, "splits": splits, "skipped": skipped, "groups": groups}
     return _report(name, seed, walks, fuzzed=fuzz, invalid=refused / max(fuzz, 1), **figures)
 
@@ -174,9 +179,13 @@ def check_anchor_env(
 
 
 def _check_determinism(env: Env, spec: EnvSpec | None, walks: list[Walk]) -> None:
-    """The same seed and replies give the same results, from this instance and from a fresh one."""
+    """The same seed and replies give the same results, from this instance and from a fresh one. A panel's task begins
+    alike whatever the seed."""
     for walk in walks:
         with Location("determinism", walk.start.name) as at:
+            if walk.start.options is not None:
+                start = replace(walk.start, seed=walk.start.seed + 1)
+                expect_replay(env, Walk(start, [], walk.results[:1], False), at, "after a reset with another seed")
             expect_replay(env, walk, at, "when played again")
     if spec is None:
         return

@@ -9,7 +9,19 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from anchors import INVALID, TransitionCounts
-from crbc_envs.checking.probe import MAX_STEPS, Env, Location, Start, Walk, episode, expect_equal, replay, short, tagged
+from crbc_envs.checking.probe import (
+    MAX_STEPS,
+    AnchorEnvError,
+    Env,
+    Location,
+    Start,
+    Walk,
+    episode,
+    expect_equal,
+    replay,
+    short,
+    tagged,
+)
 from crbc_envs.prompts import GENERIC, PromptWindow
 from crbc_envs.vector.contract import bare
 from crbc_envs.vector.group import GroupVectorEnv
@@ -77,6 +89,19 @@ NO_NOISE = (
     "the environment declares that it is stochastic, and no walk came out otherwise under other noise; it must draw "
     "from np_random, or define seed_noise, for copies to differ"
 )
+
+
+def expect_no_noise(env: Env, walks: list[Walk]) -> None:
+    """The walks of an environment that is not declared stochastic come out alike under other noise, if it has any."""
+    for walk in walks:
+        try:
+            other = _played(env, walk, 0)
+        except AnchorEnvError as error:
+            if isinstance(error.__cause__, TypeError):  # no noise that copies could have of their own
+                return
+            raise
+        with Location("noise", walk.start.name) as at:
+            expect_equal(walk, other.results, at, "under other noise: draw nothing, or declare stochastic = True")
 
 
 def check_noise(env: Env, spec: EnvSpec | None, walks: list[Walk]) -> float:

@@ -170,6 +170,7 @@ def random_walk(env: Env, start: Start, rng: np.random.Generator) -> Walk:
         for result in episode(env, start, choose, at):
             expect_contract(at, result, results[0] if results else None)
             at.expect(result.info.get("valid", True), "an admissible action was refused")
+            at.expect(result.observation in env.observation_space, "the observation is not in the observation_space")
             results.append(result.fields())
     return Walk(start, replies, results, result.info["success"])
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from crbc_envs.checking.probe import AnchorEnvError, plain, tagged
+from crbc_envs.checking.probe import MAX_STEPS, Location, plain, tagged
 from crbc_envs.vector.contract import ForeignEnv, Member
 from crbc_envs.vector.members import make_member, name_of
 
@@ -100,8 +100,8 @@ class SplitReport:
     def summary(self) -> list[str]:
         """What decides, on one line for each held-out split."""
         return [
-            f"of {part.tasks} {part.split} tasks, {part.train.get(CONTENT, 0)} are train tasks, and {part.worst[0]} "
-            "starts were visited in train"
+            f"of {part.tasks} {part.split} tasks, {part.train.get(CONTENT, 0)} are among the train tasks compared, and "
+            f"{part.worst[0]} starts were visited in train"
             for part in self.held_out
         ]
 
@@ -117,15 +117,24 @@ class SplitReport:
 class _Starts:
     """What the tasks of a split start with: for each task in turn, the keys of what is compared."""
 
+    split: str
     keys: dict[str, list[str]] = field(default_factory=dict)
     near: dict[str, list[Collection[str]]] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
 
     def add(self, env: Member, index: int) -> None:
+        """Raises `AnchorEnvError` where the task cannot begin, or has the id of another one."""
+        with Location("splits", f"{self.split} task {index}") as at:
+            self._add(env, index, at)
+
+    def _add(self, env: Member, index: int, at: Location) -> None:
         observation, info = _begin(env, index)
         compared = {TEXT: info["task"], OBSERVATION: plain(observation), ANCHOR: info["anchor"]}
         compared.update({**env.canonical_forms(), **env.traits()})
         if not isinstance(env, ForeignEnv) or env.has_panel:
             compared = {CONTENT: env.panel[index].digest, **compared}
+            first = self.digests.setdefault(info["task_id"], compared[CONTENT])
+            at.expect(first == compared[CONTENT], f"its task_id {info['task_id']!r} is that of another task")
         for name, key in compared.items():
             self.keys.setdefault(name, []).append(key)
         for name, near in env.near_traits().items():
@@ -148,7 +157,8 @@ def measure_splits(
     registered id or a spec, `env_kwargs` are its arguments, without `split`. `progress` is called with tasks done and
     their number. Returns the figures, as numbers of tasks; `print` shows them as a table.
 
-    Raises `ValueError` for a number that is too small, and `TypeError` for an environment that takes no `split`.
+    Raises `ValueError` for a number that is too small, `TypeError` for an environment that takes no `split`, and
+    `AnchorEnvError` for a task that cannot be played.
     """
     for name, value, least in (
         ("train_tasks", train_tasks, 1),
@@ -158,7 +168,7 @@ def measure_splits(
         if value < least:
             raise ValueError(f"{name} must be at least {least}, got {value}")
     rng = np.random.default_rng(seed)
-    train, visits = _Starts(), _Visits()
+    train, visits = _Starts("train"), _Visits()
     with closing(make_member(env, {**env_kwargs, "split": "train"})) as member:
         tasks = rng.choice(len(member.panel), min(train_tasks, len(member.panel)), replace=False).tolist()
         for done, task in enumerate(tasks):
@@ -166,9 +176,12 @@ def measure_splits(
             for _ in range(walks):
                 visits.walk(member, task, rng)
             progress(done + 1, len(tasks) + 2 * held_out_tasks)
+        if CONTENT in train.keys:  # a split that is the train split has its first tasks first, too
+            firsts = range(min(held_out_tasks, len(member.panel)))
+            train.keys[CONTENT] += [member.panel[task].digest for task in firsts]
     held_out = []
     for split in HELD_OUT:
-        held_out.append(_Starts())
+        held_out.append(_Starts(split))
         with closing(make_member(env, {**env_kwargs, "split": split})) as member:
             for task in range(min(held_out_tasks, len(member.panel))):
                 held_out[-1].add(member, task)
@@ -192,15 +205,19 @@ class _Visits:
         self.seen: dict[str, set[str]] = {ANCHOR: set()}
 
     def walk(self, env: Member, task: int, rng: np.random.Generator) -> None:
-        _, info = _begin(env, task)
-        self._note(env, info)
-        over = False
-        while not over:
-            actions = info["admissible_actions"]
-            _, _, terminated, truncated, info = env.step(tagged(env, actions[int(rng.integers(len(actions)))]))
-            over = terminated or truncated
-            self.steps += 1
+        with Location("splits", f"train task {task}") as at:
+            _, info = _begin(env, task)
             self._note(env, info)
+            over = False
+            while not over:
+                at.step += 1
+                at.expect(at.step <= MAX_STEPS, f"the episode has not ended in {MAX_STEPS} steps")
+                actions = info["admissible_actions"]
+                at.expect(len(actions) > 0, "no action is admissible")
+                _, _, terminated, truncated, info = env.step(tagged(env, actions[int(rng.integers(len(actions)))]))
+                over = terminated or truncated
+                self._note(env, info)
+        self.steps += at.step
 
     def _note(self, env: Member, info: dict[str, Any]) -> None:
         if info["anchor"] not in self.seen[ANCHOR]:
@@ -230,14 +247,13 @@ def compare_splits(spec: EnvSpec, tasks: int, seed: int, skipped: dict[str, str]
 
     `skipped` gets the reason where the environment takes other splits. Raises `AnchorEnvError` where a task fails.
     """
-    takes_split = False
     try:
-        make_member(spec, {"split": HELD_OUT[0]}).close()
-        takes_split = True
-        return measure_splits(spec, train_tasks=tasks, held_out_tasks=tasks, walks=1, seed=seed)
-    except TypeError as error:
-        if takes_split:
-            raise AnchorEnvError("splits", "", None, f"{type(error).__name__}: {error}") from error
+        for split in ("train", *HELD_OUT):
+            make_member(spec, {"split": split}).close()
+    except TypeError:
+        return None
     except ValueError as error:
         skipped["splits"] = str(error)
-    return None
+        return None
+    with Location("splits"):
+        return measure_splits(spec, train_tasks=tasks, held_out_tasks=tasks, walks=1, seed=seed)

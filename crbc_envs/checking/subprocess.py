@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
+from tempfile import TemporaryFile
 
 from gymnasium.envs.registration import EnvSpec
 
@@ -40,22 +42,25 @@ def replay_in_subprocess(request: str, hash_seed: str) -> list[list[Fields]]:
     """
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
     variables = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
-    done = subprocess.run(
-        [sys.executable, "-c", CODE], input=request, env=variables, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"another process could not play it: {done.stderr.strip()[-2_000:]}")
-    results: list[list[Fields]] = json.loads(done.stdout.splitlines()[-1])
+    with TemporaryFile("w+") as said, TemporaryFile("w+") as told:  # a pipe waits for helper processes, too
+        done = subprocess.run(
+            [sys.executable, "-c", CODE], input=request, env=variables, stdout=said, stderr=told, text=True, check=False
+        )
+        said.seek(0)
+        told.seek(0)
+        if done.returncode:
+            raise RuntimeError(f"another process could not play it: {told.read().strip()[-2_000:]}")
+        results: list[list[Fields]] = json.loads(said.read().splitlines()[-1])
     return results
 
 
 def serve_request() -> None:
     """Runs in the other process: reads a request from stdin, prints the step results as the last line of stdout."""
     request = json.loads(sys.stdin.read())
-    env = EnvSpec.from_json(request["spec"]).make()
     results = []
-    for play in request["plays"]:
-        start = Start(**play["start"])
-        with Location("processes", start.name) as at:
-            results.append([result.fields() for result in episode(env, start, replay(play["replies"]), at)])
+    with closing(EnvSpec.from_json(request["spec"]).make()) as env:
+        for play in request["plays"]:
+            start = Start(**play["start"])
+            with Location("processes", start.name) as at:
+                results.append([result.fields() for result in episode(env, start, replay(play["replies"]), at)])
     print(f"\n{json.dumps(results)}")

@@ -10,7 +10,7 @@ import numpy as np
 from toy_env import TEXT, CorridorEnv, Corridors
 
 from anchors import INVALID, anchor_key
-from crbc_envs.tasks import Task
+from crbc_envs.tasks import Task, TaskPanel
 
 
 class ResetReturnsTheObservationAlone(CorridorEnv):
@@ -297,3 +297,73 @@ class OneTaskInTwoSplits(CorridorEnv):
     def __init__(self, split="train", **kwargs):
         super().__init__(split, **kwargs)
         self.panel = SameInEverySplit(split, size=27)
+
+
+class SlipsWithoutSayingSo(CorridorEnv):
+    def _execute(self, action):
+        slips = action != INVALID and self.np_random.random() < 0.4
+        return super()._execute(INVALID if slips else action)
+
+
+class StartsBySeed(CorridorEnv):
+    def _begin(self, task):
+        super()._begin((int(self.np_random.integers(5)), task[1]))
+
+
+class ShowsMoreThanItDeclares(CorridorEnv):
+    def _observation(self):
+        return super()._observation() + " and so on" * (10 * (self._steps > 3))
+
+
+class OneIdForAllTasks(CorridorEnv):
+    def _info(self):
+        return super()._info() | {"task_id": "corridor"}
+
+
+class OneTaskCannotBePlayed(CorridorEnv):
+    """A test task, which no walk of the check but its comparison of splits begins."""
+
+    fault = KeyError("the file is damaged")
+
+    def _begin(self, task):
+        super()._begin(task)
+        if self._task.id == "corridor/test/20":
+            raise self.fault
+
+
+class OneTaskIsOutOfBounds(OneTaskCannotBePlayed):
+    fault = ValueError("the file is damaged")
+
+
+class OneTaskNeverEnds(CorridorEnv):
+    """A train task that seed 0 does not draw."""
+
+    odd = "corridor/train/2"
+
+    def _execute(self, action):
+        if self._task.id == self.odd:
+            self._steps = 1
+        return super()._execute(action) if self._task.id != self.odd else 0.0
+
+
+class OneTaskIsStuck(OneTaskNeverEnds):
+    def _admissible(self):
+        return () if self._task.id == self.odd else super()._admissible()
+
+
+class ExpertRaises(CorridorEnv):
+    def expert(self, rng, **options):
+        raise KeyError("no such plan")
+
+
+class MuchInEverySplit(CorridorEnv):
+    """So many tasks that no random train task is among the first of another split."""
+
+    def __init__(self, split="train", **kwargs):
+        super().__init__(split, **kwargs)
+        self.panel = Same(split, size=10_000)
+
+
+class Same(TaskPanel):
+    def _task(self, index):
+        return Task(f"corridor/{self.split}/{index}", TEXT, (index % 8, index % 9), f"{index}")

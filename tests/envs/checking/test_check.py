@@ -59,6 +59,16 @@ BREAKAGES = {
     "MembersShareTheirState": ("group", "member 0 is at anchor .*; alone it would be at"),
     "MembersStartApart": ("group", "not identical at reset: member 1 has anchor"),
     "TasksByHash": ("processes", "in a process with PYTHONHASHSEED="),
+    "SlipsWithoutSayingSo": ("noise", "under other noise: draw nothing, or declare stochastic = True"),
+    "StartsBySeed": ("determinism", "after a reset with another seed"),
+    "ShowsMoreThanItDeclares": ("contract", "the observation is not in the observation_space"),
+    "OneIdForAllTasks": ("splits", "its task_id 'corridor' is that of another task"),
+    "OneTaskCannotBePlayed": ("splits", "test task 20, step 0: KeyError: 'the file is damaged'"),
+    "OneTaskIsOutOfBounds": ("splits", "test task 20, step 0: ValueError: the file is damaged"),
+    "OneTaskNeverEnds": ("splits", "train task 2, .* has not ended in 500 steps"),
+    "OneTaskIsStuck": ("splits", "train task 2, step 1: no action is admissible"),
+    "ExpertRaises": ("expert", "KeyError: 'no such plan'"),
+    "MuchInEverySplit": ("splits", "32 of 32 validation tasks are tasks of the train split too"),
     "OnlyHere": ("processes", "another process could not play it: .*KeyError: 'pytest'"),
 }
 
@@ -216,13 +226,14 @@ def test_a_class_another_process_cannot_import_is_said_to_be_skipped(where):
 
 @pytest.mark.parametrize("name", BREAKAGES)
 def test_a_broken_environment_fails_the_check_it_should(name, monkeypatch):
-    monkeypatch.setattr("crbc_envs.checking.probe.MAX_STEPS", 500)
+    for module in ("probe", "splits"):
+        monkeypatch.setattr(f"crbc_envs.checking.{module}.MAX_STEPS", 500)
     check, message = BREAKAGES[name]
     with pytest.raises(AnchorEnvError, match=f"(?s){message}") as caught:
         crbc_envs.check_anchor_env(make(f"Broken{name}-v0"))
     assert caught.value.check == check
     assert str(caught.value).startswith(f"check {check!r}")
-    if check not in ("gymnasium", "splits") and name != "OnlyHere":
+    if check not in ("gymnasium", "splits", "expert") and name != "OnlyHere":
         assert re.fullmatch(r"task \d+", caught.value.task)
         assert caught.value.step is not None
     assert isinstance(caught.value, AssertionError)

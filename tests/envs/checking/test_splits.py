@@ -189,7 +189,7 @@ def check(env_id, **options):
 def test_the_check_compares_a_few_tasks_of_each_split():
     report = check("InnerEnv-v0", split_tasks=5)
     assert report.splits == measure_splits("InnerEnv-v0", train_tasks=5, held_out_tasks=5, walks=1)
-    assert "splits          of 5 test tasks, 0 are train tasks, and " in str(report)
+    assert "splits          of 5 test tasks, 0 are among the train tasks compared, and " in str(report)
     assert check("InnerEnv-v0", split_tasks=0).splits is None
 
 
@@ -202,7 +202,9 @@ def test_the_check_goes_on_where_there_are_no_such_splits():
 
 
 def test_a_task_of_another_split_that_cannot_be_played_fails_the_check():
-    with pytest.raises(crbc_envs.AnchorEnvError, match="check 'splits': EnvError: .*the anchor is None"):
+    with pytest.raises(
+        crbc_envs.AnchorEnvError, match="check 'splits', test task 0, step 0: EnvError: .*the anchor is None"
+    ):
         check("NoTestAnchors-v0")
 
 
