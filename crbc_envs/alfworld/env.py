@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -113,8 +112,10 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
             self._set_feedback(NOTHING_HAPPENS, effect=False)  # the situation stays the same
             return 0.0
         self.backend.step(action)
-        self.tracker.record(action)
-        self._set_feedback(self.backend.feedback, effect=self.backend.feedback != NOTHING_HAPPENS)
+        effect = self.backend.feedback != NOTHING_HAPPENS
+        if effect:
+            self.tracker.record(action)
+        self._set_feedback(self.backend.feedback, effect)
         self._situation = self._text
         return REWARD if self.backend.won else 0.0
 
@@ -145,14 +146,12 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
         check_anchor_kind(kind)
         return anchor_key(self._payload(kind))
 
-    def distance(self) -> float:
-        """The length of the plan of the expert that sees the whole state."""
-        from crbc_envs.alfworld.experts.expert import plan
+    def distance(self) -> float | None:
+        """The length of the plan of the expert that sees the whole state. None for a game of one's own whose sentence
+        does not tell its goal."""
+        from crbc_envs.alfworld.experts.expert import distance
 
-        try:
-            return len(plan(self.tracker.game, self.backend.state))
-        except ValueError:  # no plan: something that is in hand cannot be put down
-            return math.inf
+        return distance(self.tracker.game, self.backend.state)
 
     def _admissible(self) -> tuple[str, ...]:
         return self.backend.admissible

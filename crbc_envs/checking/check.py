@@ -20,7 +20,7 @@ from gymnasium.utils.env_checker import check_env
 
 from anchors import INVALID, RolloutGroup
 from crbc_envs.checking.fuzz import MALFORMED, fuzzed_reply
-from crbc_envs.checking.group import NO_NOISE, check_group, check_noise, check_prompts, expect_no_noise
+from crbc_envs.checking.group import check_group, check_noise, check_prompts
 from crbc_envs.checking.probe import (
     AnchorEnvError,
     Choose,
@@ -152,13 +152,7 @@ def check_anchor_env(
     _check_sharing(env, first_walks)
     stochastic = bool(attribute(env, "stochastic", False))
     _check_invalid(env, first_walks, stochastic)
-    if stochastic:
-        noise = check_noise(env, spec, first_walks)
-        if noise == 0.0:
-            skipped["noise"] = NO_NOISE
-    else:
-        noise = None
-        expect_no_noise(env, first_walks)
+    noise = check_noise(env, spec, first_walks, skipped)
     refused = _check_fuzz(env, starts, rng, fuzz)
     if spec is not None:
         check_group(env, spec, starts[0], rng)

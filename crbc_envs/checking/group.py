@@ -23,7 +23,7 @@ from crbc_envs.checking.probe import (
     tagged,
 )
 from crbc_envs.prompts import GENERIC, PromptWindow
-from crbc_envs.vector.contract import bare
+from crbc_envs.vector.contract import attribute, bare
 from crbc_envs.vector.group import GroupVectorEnv
 from crbc_envs.vector.members import INDEPENDENT, noise_seed
 
@@ -91,7 +91,7 @@ NO_NOISE = (
 )
 
 
-def expect_no_noise(env: Env, walks: list[Walk]) -> None:
+def _expect_no_noise(env: Env, walks: list[Walk]) -> None:
     """The walks of an environment that is not declared stochastic come out alike under other noise, if it has any."""
     for walk in walks:
         try:
@@ -104,17 +104,23 @@ def expect_no_noise(env: Env, walks: list[Walk]) -> None:
             expect_equal(walk, other.results, at, "under other noise: draw nothing, or declare stochastic = True")
 
 
-def check_noise(env: Env, spec: EnvSpec | None, walks: list[Walk]) -> float:
+def check_noise(env: Env, spec: EnvSpec | None, walks: list[Walk], skipped: dict[str, str]) -> float | None:
     """Play the walks' replies under noise of their own, as members of a group do, twice each.
 
     The start must be that of the walk, and the second time, from a fresh instance if there is a `spec`, must equal the
-    first. Returns the share of plays that come out unlike the walk.
+    first. Returns the share of plays that come out unlike the walk; `skipped` tells of none. None for an
+    environment that does not declare itself stochastic, whose walks must come out alike.
     """
+    if not attribute(env, "stochastic", False):
+        _expect_no_noise(env, walks)
+        return None
     unlike = [_play_unlike(env, walk, member) for walk in walks for member in range(NOISES)]
     if spec is not None:
         with closing(spec.make()) as fresh:
             for walk in walks:
                 _play_unlike(fresh, walk, 0, _played(env, walk, 0))
+    if not any(unlike):
+        skipped["noise"] = NO_NOISE
     return sum(unlike) / len(unlike)
 
 

@@ -9,8 +9,6 @@ from itertools import chain
 from secrets import token_hex
 from typing import Any
 
-import numpy as np
-
 from crbc_lab.model_server.requests import Order, Refused
 from crbc_lab.model_server.rows import Row
 from crbc_rl.policies.transformers import TransformersPolicy
@@ -104,9 +102,20 @@ class Answer:
         return {
             "tokens": texts,
             "token_logprobs": first + row.logprobs,
-            "text_offset": np.cumsum([0, *map(len, texts)])[:-1].tolist(),
+            "text_offset": self._offsets(echoed + row.tokens),
             "top_logprobs": chain(first, tops) if self.order.top else None,
         }
+
+    def _offsets(self, tokens: list[int]) -> list[int]:
+        """Where each token begins in the text. Tokens of one character begin where it does."""
+        offsets, length, waiting = [], 0, list[int]()
+        for token in tokens:
+            offsets.append(length)
+            waiting.append(token)
+            text = self.policy.tokenizer.decode(waiting)
+            if not text.endswith("\ufffd"):
+                length, waiting = length + len(text), []
+        return offsets
 
 
 def _tops(row: Row) -> Iterator[Sequence[tuple[int, float]]]:

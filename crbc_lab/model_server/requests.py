@@ -193,9 +193,14 @@ class Reader:
         try:
             asked = kind.model_validate(kept)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            field = ".".join(map(str, first["loc"])).encode("ascii", "replace").decode()[:100]
-            wrong = "it is not known here" if first["type"] == "extra_forbidden" else first["msg"]
+            told = error.errors(include_url=False, include_context=False, include_input=False)
+            tried = [
+                one for one in told if one["loc"][:1] == told[0]["loc"][:1]
+            ]  # a field of two types: errors of both
+            nearest = max(tried, key=lambda one: (len(one["loc"]), one["type"] not in ("string_type", "list_type")))
+            places = [str(part) for part in nearest["loc"] if part != "str" and "[" not in str(part)]
+            field = ".".join(places).encode("ascii", "replace").decode()[:100]
+            wrong = "it is not known here" if nearest["type"] == "extra_forbidden" else nearest["msg"]
             raise Refused(wrong, field) from error
         if asked.model != self.name:
             wrong = f"{shown(asked.model)} is not served here, only {self.name!r}"

@@ -5,6 +5,7 @@ To make demonstrations for imitation, use `searcher.Searcher`. It knows only wha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import permutations, product
@@ -54,12 +55,29 @@ def hint(game: Game, state: State) -> Hint:
     commands: tuple[str, ...] = ()
     with suppress(ValueError):
         commands = plan(game, state)
-    end = state
-    for command in commands:
-        end, _ = engine.step(game, end, command)
-    if engine.won(game, end):  # else the game means another goal than its task's sentence
+    if _wins(game, state, commands):
         return Hint(commands[0] if commands else "", False)
-    return Hint("", state.held >= 0 and _put_down(game, state) is None)
+    return Hint("", state.held >= 0 and not _put_down(game, state))
+
+
+def distance(game: Game, state: State) -> float | None:
+    """The length of the plan; infinite where none reaches the goal, None where the task's sentence does not tell it."""
+    try:
+        read_task(game.task)
+    except ValueError:
+        return None
+    try:
+        commands = plan(game, state)
+    except ValueError:  # something that is in hand cannot be put down
+        return math.inf
+    return len(commands) if _wins(game, state, commands) else None
+
+
+def _wins(game: Game, state: State, commands: Sequence[str]) -> bool:
+    """Whether the commands reach the game's goal, which may be another one than that of its task's sentence."""
+    for command in commands:
+        state, _ = engine.step(game, state, command)
+    return engine.won(game, state)
 
 
 def _can_be_done(game: Game, errand: Action) -> bool:
@@ -105,24 +123,19 @@ def _errands(game: Game, state: State, goal: Goal) -> Iterator[list[Action]]:
         for r, row in enumerate(state.inside)
         if row >> o & 1
     ]
-    first: list[Action] = []
+    first: list[list[Action]] = [[]]
     if state.held >= 0:
         if kind_of(game.objects[state.held]) == goal.target:
             finds.insert(0, (state.held, []))
         # The object in hand must be put down before another one can be taken.
-        put_down = _put_down(game, state)
-        if put_down is not None:
-            first = [put_down]
-        else:
-            finds = [find for find in finds if not find[1]]
+        first = [[put] for put in _put_down(game, state)]
     for errands in _ways(game, state, goal, finds):
-        yield [*first, *errands] if errands[0].verb == "take" else errands
+        yield from ([*put, *errands] for put in first) if errands[0].verb == "take" else [errands]
 
 
-def _put_down(game: Game, state: State) -> Action | None:
-    """The shortest way to put down the object in hand. None if no receptacle accepts it."""
-    ways = [Action("put", state.held, r) for r, kinds in enumerate(game.accepts) if kinds >> state.held & 1]
-    return min(ways, key=lambda way: len(_walk(game, state, [way])), default=None)
+def _put_down(game: Game, state: State) -> list[Action]:
+    """The ways to put down the object in hand; none if no receptacle accepts it."""
+    return [Action("put", state.held, r) for r, kinds in enumerate(game.accepts) if kinds >> state.held & 1]
 
 
 def _ways(game: Game, state: State, goal: Goal, finds: Sequence[tuple[int, list[Action]]]) -> Iterator[list[Action]]:

@@ -68,6 +68,8 @@ class Searcher:
         self._placed: set[str] = set()
         self._parents: list[str] = []
         """The receptacles that the things may be put into. Two things belong into the same one."""
+        self._refused: set[tuple[str, str]] = set()
+        """A kind of thing and a receptacle that does not take it."""
 
     def act(self, admissible: Sequence[str]) -> str:
         """The next command, one of `admissible`. Raises `ValueError` if none of them helps."""
@@ -96,8 +98,8 @@ class Searcher:
             self._placed.discard(thing)
         elif verb == "put":
             self._held = ""
-            if kind_of(thing) == self.goal.target and receptacle in self._parents:
-                self._placed.add(thing)
+            if self.goal.family == "pick2" and kind_of(thing) == self.goal.target and receptacle in self._parents:
+                self._placed.add(thing)  # in the other families one that is rightly there has won
         elif verb == self.goal.family:
             self._treated.add(thing)
         elif verb in ("heat", "cool") and self.goal.family in ("heat", "cool"):
@@ -178,7 +180,11 @@ class Searcher:
         for command in commands:
             if command.verb == "put":
                 return command.text
-        return self._put_in(commands, [min(self._receptacles, key=lambda r: _likely(r, kind))])
+        here = {command.thing for command in commands if command.verb == "examine"}
+        closed = {command.thing for command in commands if command.verb == "open"}
+        self._refused |= {(kind, receptacle) for receptacle in here - closed}
+        others = [r for r in self._receptacles if (kind, r) not in self._refused]
+        return self._put_in(commands, sorted(others, key=lambda r: _likely(r, kind))[:1])
 
     def _put_in(self, commands: Sequence[Command], receptacles: Sequence[str]) -> str:
         """Put it into one of the receptacles: one within reach, or the first."""

@@ -127,11 +127,13 @@ def make_panel(
 ) -> TaskPanel[GameFile]:
     """One split of generated or published games. `rooms` and `verb` apply to generated games only.
 
-    Raises `ValueError` for unknown data, and for a `directory` beside generated games; `DataError` if the published
-    games are missing.
+    Raises `ValueError` for unknown data, for a `directory` beside generated games, and for `rooms` or `verb` beside the
+    published ones; `DataError` if those are missing.
     """
     if data not in DATA:
         raise ValueError(f"data must be one of {', '.join(DATA)}; got {data!r}")
+    if data == "official" and (rooms, verb) != ("full", "move"):
+        raise ValueError("rooms and verb are of generated games: the published ones are as they are, leave both out")
     if data == "generated" and directory is not None:
         raise ValueError("data_dir is the folder of the published games: give data='official' too")
     return AlfworldPanel(split, rooms, verb) if data == "generated" else OfficialPanel(split, directory)

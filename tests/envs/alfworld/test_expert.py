@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import islice
 
@@ -15,12 +16,13 @@ from hypothesis import strategies as st
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.game import parse
-from crbc_envs.alfworld.experts.expert import plan
+from crbc_envs.alfworld.experts.expert import distance, plan
 from crbc_envs.alfworld.experts.searcher import Searcher
 from crbc_envs.alfworld.games.generate import ROOMS_OF, VERBS, generate_game
 from crbc_envs.alfworld.games.goals import read_task
 from crbc_envs.alfworld.games.household import SIZES
 from crbc_envs.alfworld.games.official import OfficialPanel
+from crbc_envs.alfworld.games.panels import AlfworldPanel
 from crbc_envs.demonstrations import expert_steps
 
 draws = st.tuples(
@@ -109,6 +111,22 @@ def test_there_is_a_plan_from_wherever_an_agent_has_wandered(draw, wander):
     assert engine.won(game, state) if not commands else won_after(game, commands, state) == len(commands)
 
 
+def test_no_command_comes_nearer_than_the_plan_with_another_thing_in_hand():
+    panel, states = AlfworldPanel("valid_seen", "small"), 0
+    for task in range(60):
+        game, rng = parse(panel[task].content), np.random.default_rng(task)
+        state, target = game.start, read_task(game.task).target
+        for _ in range(12):
+            commands = [text for text in engine.admissible(game, state) if text.split()[0] in ("go", "open", "take")]
+            state, _ = engine.step(game, state, commands[rng.integers(len(commands))])
+            if state.held < 0 or game.objects[state.held].startswith(target) or distance(game, state) == math.inf:
+                continue
+            after = [engine.step(game, state, command)[0] for command in engine.admissible(game, state)]
+            assert min(distance(game, one) for one in after) == distance(game, state) - 1
+            states += 1
+    assert states > 100
+
+
 def test_a_plan_knows_doors_and_places():
     assert ", ".join(plan(parse(kitchen()))) == (
         "go to countertop 1, take apple 2 from countertop 1, go to microwave 1, heat apple 2 with microwave 1, "
@@ -162,6 +180,44 @@ def test_a_searcher_recovers_from_what_others_did(family, verb):
             if engine.won(game, state):
                 break
         assert engine.won(game, state)
+
+
+@pytest.mark.parametrize("family", ["clean", "heat", "cool"])
+def test_a_searcher_takes_back_what_was_left_untreated(family):
+    for seed in range(6):
+        game = game_of([seed, 6], family, "small")
+        goal, searcher, state = read_task(game.task), Searcher(game.task), game.start
+        while state.held < 0 or not game.objects[state.held].startswith(goal.target):
+            command = searcher.act(engine.admissible(game, state))
+            state, _ = engine.step(game, state, command)
+            searcher.record(command)
+        held = game.objects[state.held]
+        place = next(r for r in game.receptacles if r.startswith(f"{goal.parent} "))
+        for command in (f"go to {place}", f"open {place}", f"move {held} to {place}"):
+            if command in engine.admissible(game, state):
+                state, _ = engine.step(game, state, command)
+                searcher.record(command)
+        assert state.held < 0 and not engine.won(game, state)
+        for _ in range(60):
+            command = searcher.act(engine.admissible(game, state))
+            state, _ = engine.step(game, state, command)
+            searcher.record(command)
+            if engine.won(game, state):
+                break
+        assert engine.won(game, state), game.task
+
+
+def test_a_searcher_puts_a_thing_away_where_it_is_taken():
+    game = parse(AlfworldPanel("train", "small")[72].content)
+    searcher, state = Searcher(game.task), game.start
+    for command in ("go to tvstand 1", "take statue 2 from tvstand 1"):  # the stand takes no statue back
+        searcher.act(engine.admissible(game, state))
+        state, _ = engine.step(game, state, command)
+        searcher.record(command)
+    while not engine.won(game, state):
+        command = searcher.act(engine.admissible(game, state))
+        state, _ = engine.step(game, state, command)
+        searcher.record(command)
 
 
 def test_demonstrations_follow_the_environment_and_mostly_succeed():

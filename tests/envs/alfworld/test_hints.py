@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import gymnasium
@@ -14,7 +15,7 @@ from crbc_envs import GroupVectorEnv
 from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.game import parse
 from crbc_envs.alfworld.env import AlfworldEnv
-from crbc_envs.alfworld.experts.expert import hint, plan
+from crbc_envs.alfworld.experts.expert import distance, hint, plan
 from crbc_envs.prompts import PromptWindow
 
 ID = "CRBC-ALFWorld-v0"
@@ -109,18 +110,18 @@ def test_there_is_no_plan_that_puts_a_thing_where_it_does_not_fit():
     game = parse(asking("put some bowl on drawer.", without_place("Bowl", kitchen())))
     with pytest.raises(ValueError, match="no plan reaches the goal"):
         plan(game)
-    assert hint(game, game.start) == ("", False)
+    assert hint(game, game.start) == ("", False) and distance(game, game.start) == math.inf
 
 
 def test_a_plan_for_another_goal_than_the_game_s_is_no_hint():
     game = parse(asking("put some egg on sinkbasin.", kitchen()))
     assert plan(game)
-    assert hint(game, game.start) == ("", False)
+    assert hint(game, game.start) == ("", False) and distance(game, game.start) is None
 
 
 def test_a_task_in_other_words_has_no_hint():
     game = parse(asking("tidy up.", without_place("Bowl", kitchen())))
-    assert hint(game, game.start) == ("", False)
+    assert hint(game, game.start) == ("", False) and distance(game, game.start) is None
     assert hint(game, state_after(game, STUCK)) == ("", True)
     assert hint(game, state_after(game, ("go to countertop 1", "take egg 1 from countertop 1"))) == ("", False)
 

@@ -151,6 +151,9 @@ def test_an_unknown_option_is_named():
         make_panel("real", "train")
     with pytest.raises(ValueError, match="data_dir is the folder of the published games: give data='official' too"):
         make_panel("generated", "train", directory="somewhere")
+    for option in ({"rooms": "small"}, {"verb": "put"}):
+        with pytest.raises(ValueError, match="rooms and verb are of generated games"):
+            make_panel("official", "train", **option)
 
 
 # ---- published -------------------------------------------------------------------------------------

@@ -140,6 +140,15 @@ def test_a_given_text_is_scored(policy: TransformersPolicy, client: Client) -> N
     assert all(max(top.values()) >= value for top, value in pairs)
 
 
+def test_each_token_of_a_scored_text_is_where_its_offset_says(policy: TransformersPolicy, client: Client) -> None:
+    text = "Sé. \U0001f600 is here"
+    answer = client.complete(text, max_tokens=0, echo=True, logprobs=0)["choices"][0]
+    tokens, offsets = answer["logprobs"]["tokens"], answer["logprobs"]["text_offset"]
+    assert len(tokens) > len(text) and offsets[-1] == len(text) - len(tokens[-1])
+    for token, offset in zip(tokens, offsets, strict=True):
+        assert "\ufffd" in token or text[offset:].startswith(token)
+
+
 def test_an_echo_has_the_reply_after_the_prompt(policy: TransformersPolicy, client: Client) -> None:
     fields = {"max_tokens": 4, "seed": 5, "logprobs": 0, "return_token_ids": True}
     alone = client.complete(BOARD, **fields)["choices"][0]

@@ -104,6 +104,13 @@ def test_a_wrong_field_of_a_chat_is_named(client: Client, field: str, value: Any
     assert len(answer.text) < 500 and "\n" not in answer.text
 
 
+def test_of_a_field_with_two_types_the_nearer_fault_is_told(client: Client) -> None:
+    error = client.post("chat/completions", {**ASK, "stop": ["a"] * 5}).json()["error"]
+    assert error["param"] == "stop" and "at most 4 items" in error["message"]
+    error = client.post("chat/completions", {**ASK, "stop": ["a", 3]}).json()["error"]
+    assert error["param"] == "stop.1" and "valid string" in error["message"]
+
+
 def test_a_system_message_is_a_text_as_others_are(client: Client) -> None:
     asked = [{"role": "system", "content": "\ud800"}, {"role": "user", "content": "Go."}]
     said = client.post("chat/completions", {**ASK, "messages": asked}).json()["error"]["message"]
