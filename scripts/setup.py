@@ -63,6 +63,7 @@ PROGRAMS = {  # a name for people, the names it may have, Debian's package
     "a C++ compiler": (("c++",), "build-essential"),
     "make": (("make",), "build-essential"),
     "cmake": (("cmake",), "cmake"),
+    "git": (("git",), "git"),
     "Chromium": (("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"), "chromium"),
     "chromedriver": (("chromedriver",), "chromium-driver"),
 }

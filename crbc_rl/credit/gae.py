@@ -24,7 +24,8 @@ def gae(
 
     A sequence is a rollout with one value per step, or one environment step with one value per token. The paper says of
     its PPO baseline that it uses GAE. The second reading, with gamma = lam = 1, `row_rewards` on the last token and
-    advantages that `whiten` whitens, is verl-agent's. Raises `CreditError` for shapes and options out of range.
+    advantages that `whiten` whitens, is verl-agent's. Raises `CreditError` for shapes and options out of range, and for
+    what is not finite.
     """
     from scipy.linalg import solve_banded
 
@@ -36,6 +37,8 @@ def gae(
         raise CreditError(f"reward {r.shape} and value {v.shape} must be one row, and length integers")
     if not n.size or n.min() < 1 or n.sum() != len(r):
         raise CreditError(f"length must hold positive integers that sum to {len(r)}, got a sum of {n.sum()}")
+    if not np.isfinite([r, v]).all():  # one would spread through the system into other sequences
+        raise CreditError("reward and value must be finite")
     follows = np.ones(len(r))
     follows[np.cumsum(n) - 1] = 0.0
     delta = r + gamma * follows * np.append(v[1:], 0.0) - v

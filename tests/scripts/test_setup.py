@@ -183,7 +183,9 @@ def test_another_trainer_gets_an_environment_of_its_own(tmp_path, monkeypatch, e
 
 
 def test_the_tests_tools_are_looked_for_all_at_once(monkeypatch, capsys):
-    monkeypatch.setattr(setup.shutil, "which", {"make": "/bin/make", "google-chrome": "/bin/chrome"}.get)
+    monkeypatch.setattr(
+        setup.shutil, "which", {"make": "/bin/make", "git": "/bin/git", "google-chrome": "/bin/chrome"}.get
+    )
     monkeypatch.setattr(setup.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(setup.Setup, "run", lambda *told: pytest.fail("nothing may be installed"))
     assert setup.main(["dev"]) == 1

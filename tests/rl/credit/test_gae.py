@@ -68,6 +68,8 @@ def test_whitened_advantages_have_mean_zero_and_sample_variance_one():
         (([1.0], [1.0], [2]), "length must hold positive integers that sum to 1, got a sum of 2"),
         (([1.0], [1.0], [1, 0]), "length must hold positive integers"),
         (([], [], np.zeros(0, dtype=int)), "length must hold positive integers"),
+        (([1.0, 1.0], [np.nan, 1.0], [1, 1]), "reward and value must be finite"),
+        (([1.0, np.inf], [1.0, 1.0], [1, 1]), "reward and value must be finite"),
         (([1.0], [1.0], [1], 0.0), r"gamma must lie in \(0, 1\]"),
         (([1.0], [1.0], [1], 1.0, 1.5), r"lam must lie in \[0, 1\], got 1.5"),
     ],
