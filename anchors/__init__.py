@@ -7,15 +7,7 @@ from anchors.columns import sum_by
 from anchors.interned import InternedRollouts
 from anchors.key import ANCHOR_VERSION, anchor_key
 from anchors.process import EmpiricalProcess, Sparse, TransitionCounts
-from anchors.rollout import (
-    FAILURE,
-    INVALID,
-    SUCCESS,
-    GroupError,
-    Rollout,
-    RolloutGroup,
-    Step,
-)
+from anchors.rollout import FAILURE, INVALID, SUCCESS, GroupError, Rollout, RolloutGroup, Step
 
 __all__ = [
     "ANCHOR_VERSION",

@@ -12,6 +12,7 @@ from anchors.rollout import GroupError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 def size_of(values: ArrayLike) -> int:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anchors.columns import (
+    Floats,
+    Ints,
     check_actions,
     check_anchors,
     check_ends,
@@ -30,9 +32,6 @@ from anchors.columns import (
     sum_by,
 )
 from anchors.rollout import INVALID, GroupError, Rollout, RolloutGroup, Step
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

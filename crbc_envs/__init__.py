@@ -38,32 +38,23 @@ if TYPE_CHECKING:
     from crbc_envs.wrappers import DiscreteActions as DiscreteActions
     from crbc_envs.wrappers import VectorDiscreteActions as VectorDiscreteActions
 
-_LAZY = {
-    "AnchorEnv": "crbc_envs.core",
-    "AnchorEnvError": "crbc_envs.checking.check",
-    "AnchorWrapper": "crbc_envs.anchor_wrapper",
-    "BrowserError": "crbc_envs.errors",
-    "ChatEpisode": "crbc_envs.chat",
-    "DataError": "crbc_envs.errors",
-    "DiscreteActions": "crbc_envs.wrappers",
-    "EnvError": "crbc_envs.errors",
-    "GroupChat": "crbc_envs.group_chat",
-    "GroupVectorEnv": "crbc_envs.vector.group",
-    "Prompt": "crbc_envs.prompts",
-    "PromptWindow": "crbc_envs.prompts",
-    "RequirementError": "crbc_envs.errors",
-    "Task": "crbc_envs.tasks",
-    "TaskPanel": "crbc_envs.tasks",
-    "VectorDiscreteActions": "crbc_envs.wrappers",
-    "View": "crbc_envs.prompts",
-    "WorkerError": "crbc_envs.vector.workers.worker",
-    "check_anchor_env": "crbc_envs.checking.check",
-    "measure_splits": "crbc_envs.checking.splits",
-    "member_info": "crbc_envs.vector.members",
-    "read_groups": "crbc_envs.storage.rollouts",
-    "read_recording": "crbc_envs.storage.rollouts",
-    "write_groups": "crbc_envs.storage.rollouts",
+_NAMES = {
+    "crbc_envs.anchor_wrapper": "AnchorWrapper",
+    "crbc_envs.chat": "ChatEpisode",
+    "crbc_envs.checking.check": "AnchorEnvError check_anchor_env",
+    "crbc_envs.checking.splits": "measure_splits",
+    "crbc_envs.core": "AnchorEnv",
+    "crbc_envs.errors": "BrowserError DataError EnvError RequirementError",
+    "crbc_envs.group_chat": "GroupChat",
+    "crbc_envs.prompts": "Prompt PromptWindow View",
+    "crbc_envs.storage.rollouts": "read_groups read_recording write_groups",
+    "crbc_envs.tasks": "Task TaskPanel",
+    "crbc_envs.vector.group": "GroupVectorEnv",
+    "crbc_envs.vector.members": "member_info",
+    "crbc_envs.vector.workers.worker": "WorkerError",
+    "crbc_envs.wrappers": "DiscreteActions VectorDiscreteActions",
 }
+_LAZY = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_LAZY)
 
@@ -80,9 +71,9 @@ def __dir__() -> list[str]:
 
 
 def _one_group(env_id: str, num_envs: int, **kwargs: Any) -> Any:
-    from crbc_envs.vector.group import one_group
+    from crbc_envs.vector.group import GroupVectorEnv
 
-    return one_group(env_id, num_envs, **kwargs)
+    return GroupVectorEnv(env_id, num_groups=1, group_size=num_envs, **kwargs)
 
 
 def _register(env_id: str, entry_point: str) -> None:

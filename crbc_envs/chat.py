@@ -126,7 +126,8 @@ class ChatEpisode:
         self._steps.append(Step(before["anchor"], info["action"], float(reward), before["label"]))
         self._talk.observe(observation, info)
         if not (terminated or truncated):
-            return self._ask_next()
+            self._asked = messages(self._talk.prompt())  # a judge reads them later
+            return self._asked
         self._end(bool(truncated))
         return None
 
@@ -218,12 +219,6 @@ class ChatEpisode:
         scored = {"scores": self._scores[number]} if self._scores else {}
         return {**self._ids, "step": number, **taken, **self._outcome, **scored}
 
-    def _ask_next(self) -> list[Message]:
-        """The next messages; a judge reads them later."""
-        assert self._talk is not None
-        self._asked = messages(self._talk.prompt())
-        return self._asked
-
 
 def messages(prompt: Prompt) -> list[Message]:
     """A prompt as messages: one of the user, after a system message if there is one.
@@ -236,17 +231,13 @@ def messages(prompt: Prompt) -> list[Message]:
         texts = prompt.text.split(IMAGE)
         if len(texts) != len(prompt.images) + 1:
             raise ValueError(f"{len(prompt.images)} frames for {len(texts) - 1} places in the prompt")
-        content = [_text(texts[0])]
+        content = [{"type": "text", "text": texts[0]}]
         for image, text in zip(prompt.images, texts[1:], strict=True):
             url = f"data:image/png;base64,{base64.b64encode(encode_frame(image)).decode()}"
-            content += [{"type": "image_url", "image_url": {"url": url}}, _text(text)]
+            content += [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
         content = [part for part in content if part.get("text") != ""]
     before = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
     return [*before, {"role": "user", "content": content}]
-
-
-def _text(text: str) -> Message:
-    return {"type": "text", "text": text}
 
 
 def _made(env: str | gymnasium.Env[Any, Any], kwargs: dict[str, Any]) -> Any:

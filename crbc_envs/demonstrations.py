@@ -12,13 +12,11 @@ import numpy as np
 
 from anchors import Rollout, RolloutGroup, Step
 from crbc_envs.actions import tagged
-from crbc_envs.core import AnchorEnv, Expert, Infos
+from crbc_envs.core import Expert, Infos
 from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.tasks import rng as seeded
-from crbc_envs.vector.contract import ForeignEnv
+from crbc_envs.vector.contract import Member
 from crbc_envs.vector.members import begin, noise_seed
-
-Env = AnchorEnv[Any, Any] | ForeignEnv
 
 Demonstration = tuple[Any, Infos, str]
 """One step: the observation, its info and the reply to it."""
@@ -33,7 +31,7 @@ def advice(expert: Expert, observation: Any, info: Infos) -> str | None:
 
 
 def expert_steps(
-    env: Env, rng: np.random.Generator, slips: float = 0.0, strays: float = 0.0, **options: Any
+    env: Member, rng: np.random.Generator, slips: float = 0.0, strays: float = 0.0, **options: Any
 ) -> Iterator[Demonstration]:
     """The expert's steps, episode after episode on drawn tasks; endless, and empty without an expert.
 
@@ -69,7 +67,7 @@ def prompted(window: PromptWindow, steps: Iterable[Demonstration]) -> Iterator[t
 
 
 def corrected_steps(
-    env: Env, rng: np.random.Generator, task: int, replies: Sequence[str], **options: Any
+    env: Member, rng: np.random.Generator, task: int, replies: Sequence[str], **options: Any
 ) -> Iterator[Demonstration]:
     """The expert's steps at the states of one episode that somebody else played on `task` with `replies`.
 
@@ -88,7 +86,7 @@ def corrected_steps(
 
 
 def random_successes(
-    env: Env,
+    env: Member,
     rng: np.random.Generator,
     episodes: int,
     on_episode: Callable[[bool], None] = lambda success: None,
@@ -110,7 +108,7 @@ def random_successes(
 
 
 def played_groups(
-    env: Env, tasks: Iterable[int], size: int = 8, skill: float = 0.3, seconds: float = inf
+    env: Member, tasks: Iterable[int], size: int = 8, skill: float = 0.3, seconds: float = inf
 ) -> Iterator[RolloutGroup]:
     """A group of `size` for each task: random play in which an expert, if there is one, takes a share `skill` of the
     steps, with noise of each rollout's own. No group begins after so many `seconds`."""
@@ -120,7 +118,7 @@ def played_groups(
             yield RolloutGroup([_rollout(env, task, number, member, skill) for member in range(size)], str(task))
 
 
-def _rollout(env: Env, task: int, seed: int, member: int, skill: float) -> Rollout:
+def _rollout(env: Member, task: int, seed: int, member: int, skill: float) -> Rollout:
     rng, noise = seeded("played", seed, member), noise_seed(seed, member) if env.stochastic else None
     observation, info = begin(env, seed, {"task": task}, noise)
     expert, steps, over = env.expert(rng), list[Step](), False
@@ -134,13 +132,13 @@ def _rollout(env: Env, task: int, seed: int, member: int, skill: float) -> Rollo
     return Rollout(steps, info["success"], truncated and not info["success"], info["anchor"])
 
 
-def _begin(env: Env, rng: np.random.Generator) -> tuple[Any, Infos]:
+def _begin(env: Member, rng: np.random.Generator) -> tuple[Any, Infos]:
     # A stochastic environment draws from its own generator, so every episode seeds it.
     seed = int(rng.integers(2**31)) if env.stochastic else None
     return env.reset(seed=seed, options={"task": int(rng.integers(len(env.panel)))})
 
 
-def random_reply(env: Env, info: Infos, rng: np.random.Generator) -> str:
+def random_reply(env: Member, info: Infos, rng: np.random.Generator) -> str:
     """A reply with a random admissible action, one with the placeholder only where there is no other."""
     actions = [a for a in info["admissible_actions"] if not env.placeholder or env.placeholder not in a]
     actions = actions or list(info["admissible_actions"])
@@ -148,7 +146,7 @@ def random_reply(env: Env, info: Infos, rng: np.random.Generator) -> str:
 
 
 def _episode(
-    env: Env,
+    env: Member,
     first: tuple[Any, Infos],
     reply_to: Expert,
     on_end: Callable[[bool], None] = lambda success: None,

@@ -31,26 +31,24 @@ if TYPE_CHECKING:
     from crbc_rl.runs.folder import Run as Run
     from crbc_rl.training.clock import Callback as Callback
 
-_LAZY = {
-    "Callback": "crbc_rl.training.clock",
-    "ChatPolicy": "crbc_rl.policies.chat",
-    "ConfigError": "crbc_rl.errors",
-    "CreditError": "crbc_rl.credit.errors",
-    "Evaluation": "crbc_rl.rollout.evaluate",
-    "Learner": "crbc_rl.learner",
-    "Policy": "crbc_rl.policies.api",
-    "RolloutBatch": "crbc_rl.batches",
-    "Run": "crbc_rl.runs.folder",
-    "TrainConfig": "crbc_rl.config",
-    "TransformersPolicy": "crbc_rl.policies.transformers",
-    "Turn": "crbc_rl.batches",
-    "VisionPolicy": "crbc_rl.policies.vision",
-    "VllmPolicy": "crbc_rl.policies.vllm",
-    "collect": "crbc_rl.rollout.collect",
-    "evaluate": "crbc_rl.rollout.evaluate",
-    "load_config": "crbc_rl.config",
-    "load_policy": "crbc_rl.policies.load",
+_NAMES = {
+    "crbc_rl.batches": "RolloutBatch Turn",
+    "crbc_rl.config": "TrainConfig load_config",
+    "crbc_rl.credit.errors": "CreditError",
+    "crbc_rl.errors": "ConfigError",
+    "crbc_rl.learner": "Learner",
+    "crbc_rl.policies.api": "Policy",
+    "crbc_rl.policies.chat": "ChatPolicy",
+    "crbc_rl.policies.load": "load_policy",
+    "crbc_rl.policies.transformers": "TransformersPolicy",
+    "crbc_rl.policies.vision": "VisionPolicy",
+    "crbc_rl.policies.vllm": "VllmPolicy",
+    "crbc_rl.rollout.collect": "collect",
+    "crbc_rl.rollout.evaluate": "Evaluation evaluate",
+    "crbc_rl.runs.folder": "Run",
+    "crbc_rl.training.clock": "Callback",
 }
+_LAZY = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [*sorted(_LAZY), "credit"]
 

@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchors import InternedRollouts
+from anchors.columns import Bools, Floats, Ints
 from crbc_rl.trees import Tree, packed, trees
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Parts = Sequence[Sequence[int]]
 
 PASS = 128

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from anchors.columns import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)

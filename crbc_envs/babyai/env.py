@@ -84,8 +84,6 @@ class BabyAI(AnchorWrapper):
         if level not in known:
             near = ", ".join(get_close_matches(level, known) or ("GoToObj", "GoToLocal", "PutNextLocal"))
             raise ValueError(f"level {level!r} is none of MiniGrid's {len(known)} levels of BabyAI; for example {near}")
-        if max_steps < 1:
-            raise ValueError(f"max_steps must be at least 1, got {max_steps}")
         options: dict[str, Any] = {"max_steps": max_steps, "render_mode": render_mode}
         super().__init__(
             gymnasium.make(known[level], disable_env_checker=True, **options),

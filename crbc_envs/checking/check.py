@@ -37,6 +37,7 @@ from crbc_envs.checking.probe import (
     expect_situation,
     random_walk,
     replay,
+    require_least,
     short,
     starts_of,
     usable_spec,
@@ -127,14 +128,7 @@ def check_anchor_env(
     """
     if not isinstance(env, gymnasium.Env):
         raise TypeError(f"check_anchor_env takes a gymnasium.Env, got {type(env).__name__}")
-    for name, value, least in (
-        ("tasks", tasks, 1),
-        ("episodes", episodes, tasks),
-        ("fuzz", fuzz, 0),
-        ("split_tasks", split_tasks, 0),
-    ):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+    require_least(tasks=(tasks, 1), episodes=(episodes, tasks), fuzz=(fuzz, 0), split_tasks=(split_tasks, 0))
     with Location("gymnasium"):
         check_env(env.unwrapped)
     rng = np.random.default_rng(seed)

@@ -132,6 +132,13 @@ def usable_spec(env: Env) -> tuple[EnvSpec | None, str]:
     return spec, ""
 
 
+def require_least(**named: tuple[int, int]) -> None:
+    """Raise `ValueError` for a value below its least: name=(value, least)."""
+    for name, (value, least) in named.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
 def starts_of(env: Env, rng: np.random.Generator, tasks: int) -> list[Start]:
     """Tasks of the panel, drawn without replacement. Seeds if the environment has no panel."""
     seeds = rng.integers(2**31, size=tasks).tolist()

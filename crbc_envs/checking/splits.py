@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from crbc_envs.checking.probe import MAX_STEPS, Location, plain, tagged
+from crbc_envs.checking.probe import MAX_STEPS, Location, plain, require_least, tagged
 from crbc_envs.vector.contract import ForeignEnv, Member
 from crbc_envs.vector.members import make_member, name_of
 
@@ -128,7 +128,7 @@ class _Starts:
             self._add(env, index, at)
 
     def _add(self, env: Member, index: int, at: Location) -> None:
-        observation, info = _begin(env, index)
+        observation, info = env.reset(seed=index, options={"task": index})
         compared = {TEXT: info["task"], OBSERVATION: plain(observation), ANCHOR: info["anchor"]}
         compared.update({**env.canonical_forms(), **env.traits()})
         if not isinstance(env, ForeignEnv) or env.has_panel:
@@ -160,13 +160,7 @@ def measure_splits(
     Raises `ValueError` for a number that is too small, `TypeError` for an environment that takes no `split`, and
     `AnchorEnvError` for a task that cannot be played.
     """
-    for name, value, least in (
-        ("train_tasks", train_tasks, 1),
-        ("held_out_tasks", held_out_tasks, 1),
-        ("walks", walks, 0),
-    ):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+    require_least(train_tasks=(train_tasks, 1), held_out_tasks=(held_out_tasks, 1), walks=(walks, 0))
     rng = np.random.default_rng(seed)
     train, visits = _Starts("train"), _Visits()
     with closing(make_member(env, {**env_kwargs, "split": "train"})) as member:
@@ -193,10 +187,6 @@ def measure_splits(
     return SplitReport(name_of(env), seed, len(tasks), walks, visits.steps, len(visits.seen[ANCHOR]), parts)
 
 
-def _begin(env: Member, task: int) -> tuple[Any, dict[str, Any]]:
-    return env.reset(seed=task, options={"task": task})
-
-
 class _Visits:
     """What random walks came to: the different anchors, and the different forms of their situations."""
 
@@ -206,7 +196,7 @@ class _Visits:
 
     def walk(self, env: Member, task: int, rng: np.random.Generator) -> None:
         with Location("splits", f"train task {task}") as at:
-            _, info = _begin(env, task)
+            _, info = env.reset(seed=task, options={"task": task})
             self._note(env, info)
             over = False
             while not over:

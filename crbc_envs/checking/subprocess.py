@@ -13,6 +13,7 @@ from tempfile import TemporaryFile
 from gymnasium.envs.registration import EnvSpec
 
 from crbc_envs.checking.probe import Fields, Location, Start, Walk, episode, replay
+from crbc_envs.vector.members import importable_spec
 
 CODE = "from crbc_envs.checking.subprocess import serve_request; serve_request()"
 
@@ -22,15 +23,11 @@ def make_request(spec: EnvSpec, walks: list[Walk]) -> str | None:
 
     None if it cannot: the class cannot be imported by name, or an argument is not JSON.
     """
-    entry = spec.entry_point
-    if entry is not None and not isinstance(entry, str):
-        entry = f"{entry.__module__}:{getattr(entry, '__qualname__', '<unnamed>')}"
-    if entry is None or entry.startswith("__main__:") or "<" in entry:
-        return None
-    spec = dataclasses.replace(spec, entry_point=entry, vector_entry_point=None)
     plays = [{"start": dataclasses.asdict(walk.start), "replies": walk.replies} for walk in walks]
     try:
-        return json.dumps({"spec": spec.to_json(), "plays": plays})
+        spec = importable_spec(spec)
+        known = not str(spec.entry_point).startswith("__main__:")
+        return json.dumps({"spec": spec.to_json(), "plays": plays}) if known else None
     except (TypeError, ValueError):
         return None
 

@@ -315,12 +315,9 @@ def _check_equal(path: Path, rows: list[Row], *names: str) -> None:
     for row in rows:
         for name in names:
             if row[name] != rows[0][name]:
+                where = f"group {row['group']}, rollout {row['rollout']}, step {row['step']}"
                 before = f"{shown(rows[0][name])} in the rows before it"
-                raise DataError(f"{path}: {_where(row)}: {name} is {shown(row[name])}, and {before}; {REMEDY}")
-
-
-def _where(row: Row) -> str:
-    return f"group {row['group']}, rollout {row['rollout']}, step {row['step']}"
+                raise DataError(f"{path}: {where}: {name} is {shown(row[name])}, and {before}; {REMEDY}")
 
 
 def _nest(values: Sequence[T], lengths: Lengths) -> list[list[list[T]]]:

@@ -139,7 +139,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         if seeds is None:  # drawn after the tasks, so that given seeds do not change the tasks
             seeds = self.np_random.integers(2**31, size=self.num_groups).tolist()
         self._started = False  # stays False if a group fails its check, so that it cannot be stepped
-        members = [m for group in groups for m in self._members_of(group)]
+        members = [m for group in groups for m in range(group * self.group_size, (group + 1) * self.group_size)]
         outcome = self._begin(members, tasks, seeds)
         prove_alike(groups, self.group_size, outcome)
         self._over[members] = False
@@ -303,9 +303,6 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             why = f"member {active[0]} has not ended" if active.size else "no episode has begun"
             raise GroupError(f"{caller}: {why}; step until `envs.active` is False everywhere")
 
-    def _members_of(self, group: int) -> range:
-        return range(group * self.group_size, (group + 1) * self.group_size)
-
     def _groups_of(self, mask: NDArray[np.bool_] | None) -> list[int]:
         """The groups that a reset mask selects; all groups without a mask."""
         if mask is None:
@@ -353,8 +350,3 @@ def _checked_action(action: str | None, member: int) -> str:
     if not isinstance(action, str):
         raise TypeError(f"step: member {member} got {type(action).__name__}; an action must be a str")
     return action
-
-
-def one_group(env_id: str, num_envs: int, **kwargs: Any) -> GroupVectorEnv:
-    """The vector entry point of the suite's environments for `gymnasium.make_vec`: one group of `num_envs` copies."""
-    return GroupVectorEnv(env_id, num_groups=1, group_size=num_envs, **kwargs)

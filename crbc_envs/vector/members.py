@@ -21,10 +21,10 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from numpy.typing import NDArray
 
 from anchors import GroupError
-from crbc_envs.core import AnchorEnv, Infos, Members, Outcome
+from crbc_envs.core import Infos, Members, Outcome
 from crbc_envs.noise import seed_noise
 from crbc_envs.tasks import stream
-from crbc_envs.vector.contract import ForeignEnv, unwrapped_member
+from crbc_envs.vector.contract import ForeignEnv, Member, unwrapped_member
 
 SHARED = "shared"
 INDEPENDENT = "independent"
@@ -39,7 +39,7 @@ def noise_seed(group_seed: int, member: int | str) -> int:
     return stream("noise", group_seed, member)
 
 
-def dynamics_of(env: AnchorEnv[Any, Any] | ForeignEnv, dynamics: str | None) -> str:
+def dynamics_of(env: Member, dynamics: str | None) -> str:
     """The given dynamics, or those of the environment: independent where it is stochastic. Raises `ValueError` for
     others."""
     if dynamics is not None and dynamics not in DYNAMICS:
@@ -60,7 +60,7 @@ def begin(
 class LocalMembers:
     """One environment per member, in this process."""
 
-    def __init__(self, envs: Sequence[AnchorEnv[Any, Any] | ForeignEnv]) -> None:
+    def __init__(self, envs: Sequence[Member]) -> None:
         self.envs = list(envs)
 
     def reset(
@@ -96,7 +96,7 @@ class LocalMembers:
                 each.callback(env.close)
 
 
-def make_member(env: str | EnvSpec, env_kwargs: dict[str, Any]) -> AnchorEnv[Any, Any] | ForeignEnv:
+def make_member(env: str | EnvSpec, env_kwargs: dict[str, Any]) -> Member:
     """Make one environment by id or spec.
 
     An `AnchorEnv` comes without Gymnasium's own wrappers: they only repeat the checks of `check_env`, and their time

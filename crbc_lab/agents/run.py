@@ -9,7 +9,7 @@ agents.json      the result                                    transcripts/     
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -204,11 +204,7 @@ def _difference(kept: Any, now: dict[str, Any]) -> str:
     return ""
 
 
-def first_prompts(run: Run, tasks: Sequence[int] | None = None) -> list[str]:
-    """The first prompt of each of these tasks, or of the run's first one, as the agent would ask it."""
-    shown = []
-    for task in run.chosen.tasks[:1] if tasks is None else tasks:
-        asking = run.agent()(Episode(run.chats[0], task, 0, 0))
-        shown.append(next(asking).text)
-        asking.close()
-    return shown
+def first_prompt(run: Run, task: int) -> str:
+    """The first prompt of a task, as the agent would ask it."""
+    with closing(run.agent()(Episode(run.chats[0], task, 0, 0))) as asking:
+        return next(asking).text

@@ -20,7 +20,7 @@ from crbc_envs.storage.files import replace_file
 from crbc_envs.tasks import rng, stream
 from crbc_envs.vector.contract import Member
 from crbc_envs.vector.members import INDEPENDENT, begin, make_member, noise_seed
-from crbc_lab.commands.bench import arguments, environment_errors
+from crbc_lab.commands.bench import arguments
 from crbc_lab.commands.console import print_line, print_written
 from crbc_lab.interrupts import Interrupts
 from crbc_lab.plan.check import check_run
@@ -29,6 +29,7 @@ from crbc_lab.studies import agent_tables
 from crbc_lab.studies.agent import CAUSES, Episode, Exploration, Findings, Reply, analyse, exploration, words_of
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig, load_config
+from crbc_rl.config.extensions import environment_errors
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.evaluate import Columns, Evaluation, joined, play_tasks, summarise

@@ -13,7 +13,7 @@ from rich.console import Console
 from crbc_lab.agents.config import AgentsConfig
 from crbc_lab.agents.ledger import Ledger
 from crbc_lab.agents.results import FILE
-from crbc_lab.agents.run import Run, first_prompts
+from crbc_lab.agents.run import Run, first_prompt
 from crbc_lab.commands.console import print_line, view_command
 from crbc_lab.interrupts import Interrupts
 from crbc_lab.plan.environment import check_env
@@ -63,7 +63,7 @@ def dry_run(config: AgentsConfig, folder: Path, console: Console) -> None:
     check(config)
     with closing(Run(config)) as run:
         panel = run.panel()
-        (prompt,) = first_prompts(run)
+        prompt = first_prompt(run, run.chosen.tasks[0])
         steps = run.chats[0].env.max_steps
     model = config.model
     turns = steps if config.agent == "direct" else config.react.turns or steps

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,11 @@ from rich.table import Table
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.alfworld.engine.conformance import COMPARED, conform_all, published
 from crbc_envs.checking.splits import SplitReport, measure_splits
-from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.storage.outcomes import Outcome
 from crbc_envs.vector.members import creator, declared
 from crbc_lab.commands.console import print_line, progress_bar
 from crbc_lab.commands.data import datasets
-from crbc_rl.config.extensions import allow, is_extension, registered_id, unknown_id
+from crbc_rl.config.extensions import environment_errors, typed_id
 from crbc_rl.config.text import parse_yaml
 from crbc_rl.errors import ConfigError
 
@@ -42,28 +40,6 @@ def splits(
         )
     _show(report, console)
     return not report.leaks
-
-
-def typed_id(env_id: str) -> str:
-    """The id that Gymnasium knows. Raises `ConfigError` where nothing is registered under it."""
-    if is_extension(env_id):
-        allow()  # whoever types the name of a module has permitted its import
-    name: str = registered_id(env_id, {}, "the environment").rpartition(":")[2]
-    if name not in gymnasium.registry:
-        raise ConfigError(unknown_id(env_id))
-    return name
-
-
-@contextmanager
-def environment_errors(what: str, name: str) -> Iterator[None]:
-    """Turns what an environment refuses into a `ConfigError` in one line that begins with `what`."""
-    try:
-        yield
-    except (ConfigError, DataError, RequirementError):
-        raise
-    except (TypeError, ValueError, ImportError, gymnasium.error.Error) as error:
-        reason = str(error).partition("\n")[0].partition(" was raised from the environment creator")[0]
-        raise ConfigError(f"{what}: {reason.removeprefix(f'{name}: ')}") from error
 
 
 def arguments(

@@ -16,21 +16,19 @@ from rich.padding import Padding
 from rich.text import Text
 
 from crbc_envs.actions import tagged
-from crbc_envs.core import AnchorEnv, Infos, Rows
+from crbc_envs.core import Infos, Rows
 from crbc_envs.errors import DataError
 from crbc_envs.printable import printable
-from crbc_envs.vector.contract import ForeignEnv
+from crbc_envs.vector.contract import ForeignEnv, Member
 from crbc_envs.vector.members import creator, make_member
 from crbc_lab.commands import screen
-from crbc_lab.commands.bench import arguments, environment_errors, typed_id
+from crbc_lab.commands.bench import arguments
 from crbc_lab.commands.terminal import ARROWS, Keyboard, Lines, keyboard
 from crbc_lab.commands.words import COMMANDS, Form, meaning
 from crbc_rl.config import RunConfig, parse, read_mapping
-from crbc_rl.config.extensions import is_extension
+from crbc_rl.config.extensions import environment_errors, is_extension, typed_id
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.names import find_config, known, names
-
-Env = AnchorEnv[Any, Any] | ForeignEnv
 
 KEYS = {"?": "help", "A": "again", "N": "next", "Q": "quit"}
 """Keys that act at once where the arrow keys do. Small letters begin an action."""
@@ -84,7 +82,7 @@ def named(given: str) -> tuple[str, dict[str, Any]]:
     return config.registered_id(), dict(config.env.kwargs)
 
 
-def _make(name: str, options: Mapping[str, Any], split: str, unsafe_root: bool) -> Env:
+def _make(name: str, options: Mapping[str, Any], split: str, unsafe_root: bool) -> Member:
     """The environment. Raises `ConfigError` if it is none that can be played."""
     with environment_errors(f"{name} cannot be played", name):
         env = make_member(name, {**options, **_options(name, split, unsafe_root)})
@@ -108,7 +106,7 @@ def _options(env_id: str, split: str, unsafe_root: bool) -> dict[str, Any]:
 class Game:
     """A person at an environment: the episode that is played, and what is shown of it."""
 
-    def __init__(self, env: Env, console: Console, person: Lines | Keyboard, seed: int) -> None:
+    def __init__(self, env: Member, console: Console, person: Lines | Keyboard, seed: int) -> None:
         self.env, self.console, self.person = env, console, person
         self.rng = np.random.default_rng(seed)
         self.task, self.seed = 0, seed

@@ -16,17 +16,7 @@ from crbc_lab.commands.data import data
 from crbc_lab.commands.evaluating import evaluate
 from crbc_lab.commands.looking import export, report, view
 from crbc_lab.commands.models import MODEL
-from crbc_lab.commands.parse import (
-    ConfigPath,
-    Count,
-    Index,
-    MaybePath,
-    Seeds,
-    Settings,
-    Size,
-    SomePath,
-    permit,
-)
+from crbc_lab.commands.parse import ConfigPath, Count, Index, MaybePath, Seeds, Settings, Size, SomePath, permit
 from crbc_lab.commands.serving import SERVE
 from crbc_lab.commands.studying import RESULT, STUDY
 from crbc_rl.errors import ConfigError

@@ -18,19 +18,13 @@ import numpy as np
 import torch
 
 from crbc_envs.actions import CLOSE_THINK, OPEN_THINK, requested_action, tagged
-from crbc_envs.demonstrations import Demonstration, Env, corrected_steps, expert_steps, prompted, random_successes
+from crbc_envs.demonstrations import Demonstration, corrected_steps, expert_steps, prompted, random_successes
 from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.storage.files import refuse_link, replacing_folder
+from crbc_envs.vector.contract import Member
 from crbc_lab import tiny
 from crbc_lab.commands.warmstart_config import WarmstartConfig
-from crbc_lab.commands.warmstart_model import (
-    CARD_FILE,
-    EVERY,
-    Partial,
-    save_adapter,
-    start_from,
-    trained,
-)
+from crbc_lab.commands.warmstart_model import CARD_FILE, EVERY, Partial, save_adapter, start_from, trained
 from crbc_lab.plan.environment import check_env
 from crbc_lab.plan.lengths import longest_reply
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
@@ -259,7 +253,7 @@ def _demonstrations(
 
 
 def _prompted(
-    config: WarmstartConfig, env: Env, steps: Iterator[Demonstration], rng: np.random.Generator
+    config: WarmstartConfig, env: Member, steps: Iterator[Demonstration], rng: np.random.Generator
 ) -> Iterator[tuple[Prompt, str]]:
     lapse = config.lapse
     for prompt, info, reply in prompted(PromptWindow.of(env, **prompt_options(config)), steps):
@@ -275,7 +269,7 @@ def _prompted(
 
 
 def _steps(
-    config: WarmstartConfig, env: Env, rng: np.random.Generator, on_episode: Callable[[bool], None]
+    config: WarmstartConfig, env: Member, rng: np.random.Generator, on_episode: Callable[[bool], None]
 ) -> Iterator[Demonstration]:
     """The expert's steps; without an expert, those of random play's successful episodes, over and over."""
     steps = expert_steps(env, rng, config.slips, config.strays, **config.teacher)

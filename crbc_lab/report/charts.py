@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from anchors.columns import Floats
 from crbc_rl.runs.lines import Record
 from crbc_rl.runs.metrics import evaluated
 from crbc_rl.runs.phases import blocks
 
 T = TypeVar("T")
-Floats = NDArray[np.float64]
 
 POINTS = 2_000
 """The most points of a curve, which is more than its pixels."""

@@ -6,17 +6,13 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anchors import EmpiricalProcess, RolloutGroup
+from anchors.columns import Floats
 from crbc_rl import credit
 from crbc_rl.config.sections import CreditConfig
 from crbc_rl.config.text import parse_yaml
 from crbc_rl.credit.crbc import BETA
 from crbc_rl.errors import ConfigError
-
-Floats = NDArray[np.float64]
 
 CLOSURES = ("crbc", "crbc_plus")
 DISCOUNTS = {"crbc": ("beta", "β"), "gigpo": ("gamma", "γ")}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from crbc_lab.report.board import pictures
+from crbc_lab.report.group import Part
 from crbc_lab.report.scenes import Scene, shortened
 
 MOST, LINKS = 5, 4
@@ -16,7 +16,6 @@ REVISITS = 3
 LONGEST = 120
 """Characters of an anchor's label or a task."""
 
-Part = dict[str, Any]
 Place = tuple[Scene, int, int]
 """A scene, and a rollout and a step of it."""
 

@@ -13,7 +13,6 @@ from hashlib import blake2b
 from html import escape
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from crbc_envs.errors import DataError
@@ -21,6 +20,7 @@ from crbc_envs.local_server import Response
 from crbc_envs.storage.rollouts import outcomes_of
 from crbc_lab.report.content import drawn, first_of, shown
 from crbc_lab.report.estimators import asked_for
+from crbc_lab.report.group import Part
 from crbc_lab.report.methods import runs_in
 from crbc_lab.report.others import page_of
 from crbc_lab.report.page import panel, written
@@ -33,7 +33,6 @@ POLICY = "frame-ancestors 'none'"
 WATCHED = ("*.json", "*.jsonl", "config.yaml", "transcripts/*.parquet", "rollouts/*.parquet")
 """What a page is made of, in a run folder."""
 
-Part = dict[str, Any]
 Stamp = tuple[int, int]
 
 

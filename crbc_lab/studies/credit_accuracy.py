@@ -19,11 +19,11 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import t as student
 from threadpoolctl import threadpool_limits
 
 from anchors import EmpiricalProcess
+from anchors.columns import Floats
 from crbc_lab.interrupts import worker_pool
 from crbc_lab.studies import credit_metrics as metrics
 from crbc_lab.studies.credit_metrics import BY_GROUP, PARTS, Group
@@ -31,7 +31,6 @@ from crbc_lab.studies.estimators import ORACLE, Estimator
 from crbc_lab.studies.mdp import TINY, TabularMDP, Truth, evaluate, sample
 from crbc_lab.studies.worlds import World, behaviour
 
-Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 Play = tuple[TabularMDP, Floats, Truth]
 

@@ -10,15 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from anchors import EmpiricalProcess
+from anchors.columns import Bools, Floats, Ints
 from crbc_lab.studies.mdp import TINY, Sample, TabularMDP, Truth
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 Scores = dict[str, Floats]
 
 METRICS = {
@@ -62,8 +59,8 @@ class Group:
     pair_anchor: Ints
     pair_action: Ints
     count: Floats
-    gated: Flags
-    won: Flags
+    gated: Bools
+    won: Bools
 
     @property
     def total(self) -> Floats:

@@ -9,18 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from anchors.columns import Floats
 from crbc_envs.storage.files import replace_file
 from crbc_lab.studies.credit_accuracy import Settings, WorldScores, difference, estimate
 from crbc_lab.studies.credit_metrics import METRICS
 from crbc_lab.studies.estimators import CRBC, ORACLE, PLUS
 from crbc_lab.studies.worlds import World
-
-Floats = NDArray[np.float64]
 
 SHOWN = (  # tables and their metrics
     ("Who is credited", ("rank", "sign", "zero", "leakage")),

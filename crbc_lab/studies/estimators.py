@@ -10,14 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anchors import EmpiricalProcess
+from anchors.columns import Floats
 from crbc_rl import credit
 from crbc_rl.credit.api import Method
-
-Floats = NDArray[np.float64]
 
 CRBC = "crbc"
 PLUS = "crbc_plus"

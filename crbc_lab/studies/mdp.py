@@ -10,14 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchors import InternedRollouts, sum_by
-from anchors.columns import places
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+from anchors.columns import Bools, Floats, Ints, places
 
 TINY = 1e-9
 """A true advantage below this counts as zero, such as that of every action at a dead end."""
@@ -42,9 +37,9 @@ class TabularMDP:
     probability: Floats
     horizon: int
     anchor: Ints = _BY_DEFAULT
-    admissible: Flags = _BY_DEFAULT
+    admissible: Bools = _BY_DEFAULT
     distance: Floats = _BY_DEFAULT
-    marks: dict[str, Flags] = field(default_factory=dict)
+    marks: dict[str, Bools] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n, actions = self.successor.shape[:2]
@@ -89,7 +84,7 @@ class Truth:
     success: float
     credit: Floats
     gradient: Floats
-    idle: Flags
+    idle: Bools
 
 
 def visits(mdp: TabularMDP, policy: Floats) -> Floats:

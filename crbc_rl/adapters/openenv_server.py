@@ -11,7 +11,6 @@ from typing import Any
 from crbc_rl.adapters.openenv import CrbcAction, CrbcObservation  # first: it checks OpenEnv's version
 
 # isort: split
-import gymnasium
 import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
@@ -20,10 +19,9 @@ from rich.console import Console
 from rich.markup import escape
 from starlette.types import ASGIApp
 
-from crbc_envs.errors import DataError
 from crbc_rl.adapters.openenv_env import CrbcEnvironment
 from crbc_rl.adapters.openenv_gate import LOOPBACK, Gate
-from crbc_rl.config.extensions import allow, is_extension, registered_id, unknown_id
+from crbc_rl.config.extensions import environment_errors, typed_id
 from crbc_rl.errors import ConfigError
 from crbc_rl.version import __version__
 
@@ -64,14 +62,10 @@ def serve(
     """
     if host not in LOOPBACK and not exposed:
         raise ConfigError(f"--host {host}: other machines could reach it, and there is no login; add --exposed")
-    _check_limits(sessions, idle_seconds)
-    name = _registered(env_id)
-    try:
+    _check_limits(sessions)
+    name = typed_id(env_id)
+    with environment_errors(f"{env_id} cannot be served", name):
         app = application(name, sessions, idle_seconds, exposed=exposed, **kwargs)
-    except DataError:
-        raise
-    except (ValueError, TypeError, gymnasium.error.Error) as error:
-        raise ConfigError(f"{env_id} cannot be served: {str(error).partition(chr(10))[0]}") from error
     with _listening(host, port) as listener:
         shown = f"http://{LOOPBACK.get(host, host)}:{listener.getsockname()[1]}"
         started = f"{env_id} at [bold]{escape(shown)}[/] for up to {sessions} sessions  (Ctrl-C ends it)"
@@ -104,21 +98,7 @@ def application(env_id: str, sessions: int, idle_seconds: float, *, exposed: boo
     return Gate(app, idle_seconds, exposed)
 
 
-def _registered(env_id: str) -> str:
-    """The id, registered. Who types the module of "module:Id" has permitted its import, also from this folder."""
-    if is_extension(env_id):
-        allow()
-    name = registered_id(env_id, {}, "the environment").rpartition(":")[2]
-    if name not in gymnasium.registry:
-        raise ConfigError(unknown_id(env_id))
-    return name
-
-
-def _check_limits(sessions: int, idle_seconds: float) -> None:
-    if sessions < 1:
-        raise ConfigError(f"--sessions {sessions}: at least 1 is wanted")
-    if not idle_seconds > 0:
-        raise ConfigError(f"--idle-seconds {idle_seconds:g}: a positive number is wanted")
+def _check_limits(sessions: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = sessions + SPARE_FILES
     if hard != resource.RLIM_INFINITY and needed > hard:

@@ -11,7 +11,8 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import reduce
 from importlib import import_module
@@ -23,7 +24,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from crbc_envs.errors import install
+from crbc_envs.errors import DataError, RequirementError, install
 from crbc_rl.errors import ConfigError, nearest
 
 VARIABLE = "CRBC_ALLOW_IMPORT"
@@ -111,6 +112,32 @@ def unknown_id(name: str) -> str:
     known = near or [env_id for env_id in gymnasium.registry if env_id.startswith("CRBC-")]
     where = f"; {module} registers none of that name" if module else ""
     return f"no environment {name!r}{where}{nearest(bare, known, cutoff=0.75)}"
+
+
+def typed_id(env_id: str) -> str:
+    """The id that Gymnasium knows. Raises `ConfigError` where nothing is registered under it."""
+    if is_extension(env_id):
+        allow()  # whoever types the name of a module has permitted its import
+    import gymnasium
+
+    name: str = registered_id(env_id, {}, "the environment").rpartition(":")[2]
+    if name not in gymnasium.registry:
+        raise ConfigError(unknown_id(env_id))
+    return name
+
+
+@contextmanager
+def environment_errors(what: str, name: str) -> Iterator[None]:
+    """Turns what an environment refuses into a `ConfigError` in one line that begins with `what`."""
+    import gymnasium
+
+    try:
+        yield
+    except (ConfigError, DataError, RequirementError):
+        raise
+    except (TypeError, ValueError, ImportError, gymnasium.error.Error) as error:
+        reason = str(error).partition("\n")[0].partition(" was raised from the environment creator")[0]
+        raise ConfigError(f"{what}: {reason.removeprefix(f'{name}: ')}") from error
 
 
 def import_extension(module: str, modules: Mapping[str, Module], key: str) -> ModuleType:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anchors import EmpiricalProcess, InternedRollouts, RolloutGroup
 from crbc_rl.credit.crbc import crbc, crbc_plus
 from crbc_rl.credit.errors import CreditError
@@ -17,13 +14,12 @@ from crbc_rl.credit.gagpo import gagpo
 from crbc_rl.credit.gigpo import gigpo
 from crbc_rl.credit.graft import graft
 from crbc_rl.credit.graphgpo import graphgpo
+from crbc_rl.credit.groups import Floats as Floats
 from crbc_rl.credit.groups import is_number
 from crbc_rl.credit.hgpo import hgpo
 from crbc_rl.credit.rtmc import rtmc
 from crbc_rl.credit.scores import scores
 from crbc_rl.credit.trust import trusting
-
-Floats = NDArray[np.float64]
 
 Method = Callable[..., Floats]
 """An estimator: a function that maps a process built from rollouts, and keyword options, to one value per step, (n,)

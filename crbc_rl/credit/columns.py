@@ -14,10 +14,7 @@ from numpy.typing import NDArray
 
 from anchors import GroupError
 from anchors.columns import renumber
-from crbc_rl.credit.groups import is_number
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from crbc_rl.credit.groups import Floats, Ints, is_number
 
 Column = Any
 """One value per row: a list, a tuple, a numpy array or a torch tensor."""

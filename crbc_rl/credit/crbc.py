@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import estimator
-from crbc_rl.credit.groups import check_discount, check_positive, check_weights, is_whole
+from crbc_rl.credit.groups import Floats, check_discount, check_positive, check_weights, is_whole
 from crbc_rl.credit.rewards import Earned, Reward, check_reward, step_rewards, suffix_returns
 
-Floats = NDArray[np.float64]
 Truncation = Literal["failure", "successor"]
 Normalise = Literal["anchor", "group"] | None
 

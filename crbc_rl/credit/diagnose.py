@@ -6,16 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, Sparse, sum_by
 from crbc_rl.credit.crbc import BETA, FLAT, Closure, closure, expect, step_credit
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.groups import check_discount
+from crbc_rl.credit.groups import Floats, Ints, check_discount
 from crbc_rl.credit.rewards import powers
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 DEPTHS = (1, 2, 3, 5, 10)
 

@@ -11,15 +11,12 @@ from functools import update_wrapper
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.groups import centre, check_finite, check_weights, normalise
+from crbc_rl.credit.groups import Floats, Ints, centre, check_finite, check_weights, normalise
 from crbc_rl.credit.rewards import Earned, Reward, check_reward
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Weighting = Literal["rollout", "step"]
 
 StepTerm = Callable[..., Floats]

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.estimator import estimator
-from crbc_rl.credit.groups import (
-    Mode,
-    apart,
-    check_discount,
-    check_mode,
-    normalise,
-    rounding_of,
-)
+from crbc_rl.credit.groups import Floats, Mode, apart, check_discount, check_mode, normalise, rounding_of
 from crbc_rl.credit.rewards import Earned, ending, suffix_returns
-
-Floats = NDArray[np.float64]
 
 
 @estimator(w_group=1.0, rewards=("outcome", "score"), on_success=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from anchors import EmpiricalProcess
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.groups import check_discount
+from crbc_rl.credit.groups import Floats, check_discount
 from crbc_rl.credit.rewards import Reward, rollout_rewards
-
-Floats = NDArray[np.float64]
 
 
 def gae(

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, sum_by
+from anchors.columns import Floats
 from crbc_rl.credit.estimator import estimator
-from crbc_rl.credit.groups import (
-    Mode,
-    apart,
-    check_discount,
-    check_fraction,
-    check_mode,
-    normalise,
-    rounding_of,
-)
+from crbc_rl.credit.groups import Mode, apart, check_discount, check_fraction, check_mode, normalise, rounding_of
 from crbc_rl.credit.rewards import Earned, discounted_sums
-
-Floats = NDArray[np.float64]
 
 
 @estimator()

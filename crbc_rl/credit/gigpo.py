@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anchors import EmpiricalProcess
 from crbc_rl.credit.estimator import estimator
-from crbc_rl.credit.groups import Mode, check_discount, check_mode, normalise
+from crbc_rl.credit.groups import Floats, Mode, check_discount, check_mode, normalise
 from crbc_rl.credit.rewards import Earned
-
-Floats = NDArray[np.float64]
 
 
 @estimator(w_group=1.0)

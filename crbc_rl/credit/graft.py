@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess
 from crbc_rl.credit.crbc import BETA, Truncation, closure, discounts
 from crbc_rl.credit.estimator import estimator
-from crbc_rl.credit.groups import apart, check_fraction
+from crbc_rl.credit.groups import Floats, apart, check_fraction
 from crbc_rl.credit.rewards import Earned, discounted_sums, step_rewards
-
-Floats = NDArray[np.float64]
 
 
 @estimator()

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess
+from anchors.columns import Floats, Ints
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import estimator
 from crbc_rl.credit.groups import Mode, check_discount, check_mode, check_positive, check_weights, normalise
 from crbc_rl.credit.rewards import Earned
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @estimator()

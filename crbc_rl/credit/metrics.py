@@ -8,16 +8,14 @@ from math import sqrt
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, RolloutGroup, sum_by
+from anchors.columns import Floats
 from anchors.coverage import coverages, eligible
 from crbc_rl.credit.crbc import BETA, FLAT, closure, discounts, expect
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import Terms
 from crbc_rl.credit.rewards import Reward, discounted_sums, powers, step_rewards
-
-Floats = NDArray[np.float64]
 
 DEPTHS = {"0": 0, "1": 1, "3": 3, "full": None}
 """Depths by their names in a metric."""

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchors import InternedRollouts, sum_by
+from anchors.columns import Floats, Ints
 from crbc_rl.credit.errors import CreditError
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Reward = Literal["outcome", "score", "step"]
 
 

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchors import FAILURE, INVALID, SUCCESS, GroupError, InternedRollouts
-from crbc_rl.credit.api import Floats, Method, advantages_interned, check_options, check_scale
+from anchors.columns import Bools
+from crbc_rl.credit.api import Method, advantages_interned, check_options, check_scale
 from crbc_rl.credit.columns import (
     Column,
     Values,
@@ -30,11 +30,9 @@ from crbc_rl.credit.columns import (
     shown,
 )
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.groups import is_whole
+from crbc_rl.credit.groups import Floats, Ints, is_whole
 from crbc_rl.credit.rewards import Reward
 
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 Reader = Callable[[str, Values], tuple[Any, int | None]]
 
 NEEDED = ("group", "rollout", "step", "anchor", "action", "success", "length")
@@ -270,7 +268,7 @@ class Table:
                 raise GroupError(f"{self._name(member)}: final_anchor is an anchor or None, got {id!r}")
         return finals
 
-    def _actions(self) -> tuple[Flags, Ints]:
+    def _actions(self) -> tuple[Bools, Ints]:
         """Whether every row's reply was well formed, and the number of what was executed."""
         actions = self.columns["action"]
         if "valid" in self.columns:
@@ -279,7 +277,7 @@ class Table:
             for row in np.flatnonzero(~valid).tolist():
                 actions[row] = INVALID
         numbers, ids = numbered("action", actions)
-        executed: Flags = numbers != ids.get(INVALID, -1)
+        executed: Bools = numbers != ids.get(INVALID, -1)
         if "valid" not in self.columns:
             valid = executed
         for id in ids:

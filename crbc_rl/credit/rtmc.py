@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, sum_by
+from anchors.columns import Floats, Ints
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import estimator
 from crbc_rl.credit.groups import EPSILON, Mode, apart, centre, check_discount, check_mode, check_weights, spread
 from crbc_rl.credit.rewards import Earned
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @estimator()

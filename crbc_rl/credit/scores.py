@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from anchors import EmpiricalProcess, InternedRollouts
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import estimator
-from crbc_rl.credit.groups import check_discount, is_number
+from crbc_rl.credit.groups import Floats, check_discount, is_number
 from crbc_rl.credit.groups import normalise as standardise
 from crbc_rl.credit.rewards import Earned, discounted_sums
-
-Floats = NDArray[np.float64]
 
 Scores = Any
 """One number per step, flat and in order, or nested like the rollouts (one list per rollout, and of several groups one

@@ -11,10 +11,9 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import gmres, splu
 
 from anchors import Sparse, sum_by
+from anchors.columns import Floats, Ints
 from crbc_rl.credit.errors import CreditError
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 RESIDUAL_TOLERANCE = 1e-12

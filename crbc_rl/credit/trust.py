@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anchors import EmpiricalProcess
 from crbc_rl.credit.crbc import BETA, discounts
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import Estimator
-from crbc_rl.credit.groups import normalise
+from crbc_rl.credit.groups import Floats, normalise
 from crbc_rl.credit.metrics import NO_SLOPE, Slope, run_calibration
 from crbc_rl.credit.rewards import Earned, suffix_returns
 
-Floats = NDArray[np.float64]
 Trust = Slope | Literal["slope"] | None
 """None: the closure always, as in the paper. "slope": while the slopes of these groups allow it. A `Slope`: that of
 the updates before, which is pooled with that of these groups."""

@@ -245,9 +245,6 @@ def _columns(batch: RolloutBatch) -> Columns:
     }
 
 
-_NONE = np.zeros(0, dtype=np.int64)
-
-
 def _ended(progress: Callable[[int], None], before: int, ended: int) -> None:
     progress(before + ended)
 
@@ -283,7 +280,7 @@ def summarise(split: str, played: Columns) -> Evaluation:
         causes={
             cause: int(played[metric_key(cause)].sum()) / steps
             for cause in CAUSES
-            if played.get(metric_key(cause), _NONE).any()
+            if np.any(played.get(metric_key(cause), False))
         },
         outcomes={name: played[name][order].tolist() for name in OUTCOMES},
     )

@@ -96,11 +96,9 @@ def published(folder: Path) -> list[Path]:
     """The checkpoints by update, oldest first: folders named for their update which say so in their manifest, or whose
     manifest is damaged."""
     named = (place for place in folder.glob("[0-9]*") if _NAME.fullmatch(place.name) and not place.is_symlink())
-    return sorted((place for place in named if _is_checkpoint(place)), key=lambda place: int(place.name))
-
-
-def _is_checkpoint(place: Path) -> bool:
-    return (place / MANIFEST).is_file() and read_mark(place) in ({}, _mark(int(place.name)))
+    there = (place for place in named if (place / MANIFEST).is_file())
+    ours = (place for place in there if read_mark(place) in ({}, _mark(int(place.name))))
+    return sorted(ours, key=lambda place: int(place.name))
 
 
 def newest(folder: Path) -> Path | None:

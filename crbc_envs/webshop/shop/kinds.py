@@ -16,6 +16,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from anchors.columns import Bools
 from crbc_envs.webshop.shop.goals import Goal
 from crbc_envs.webshop.shop.reward import (
     FULL_TITLE,
@@ -40,8 +41,6 @@ NOWHERE = -1
 
 _LARGE = 0.05
 """Clusters with more than this share of the goals are placed before the others."""
-
-Bools = NDArray[np.bool_]
 
 
 @lru_cache(maxsize=4)

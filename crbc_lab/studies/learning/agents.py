@@ -9,15 +9,12 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from anchors.columns import Floats, Ints
 from crbc_lab.studies.learning.processes import Played, Processes, play
 from crbc_rl.config import LossConfig
 from crbc_rl.training.loss import clipped_surrogate
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LOSS = LossConfig()
 """The learner's clipped objective with its defaults."""

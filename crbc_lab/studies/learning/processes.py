@@ -6,16 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from anchors import InternedRollouts
-from anchors.columns import places
+from anchors.columns import Bools, Floats, Ints, places
 from crbc_lab.studies.mdp import TabularMDP
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 Chances = Callable[[Ints, Ints], Floats]
 """(run, state), each (m,) -> the chance of each action there, (m, A)."""
@@ -32,7 +27,7 @@ class Processes:
     each: Sequence[TabularMDP]
     successor: Ints
     probability: Floats
-    admissible: Flags
+    admissible: Bools
     anchor: Ints
     start: Ints
     horizon: int

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from anchors.columns import Floats
 from crbc_envs.storage.files import read_json, replace_file
 from crbc_lab.interrupts import worker_pool
 from crbc_lab.studies.estimators import CRBC, ORACLE, Estimator
@@ -31,7 +31,6 @@ from crbc_rl.config.sections import SMALLEST
 from crbc_rl.config.text import parse_yaml
 from crbc_rl.errors import ConfigError
 
-Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 METHODS = (CRBC, "crbc_plus", "gigpo", "graphgpo", "g2po", "grpo")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, InternedRollouts
+from anchors.columns import Floats, Ints
 from crbc_lab.studies.estimators import ORACLE, Estimator
 from crbc_lab.studies.learning.agents import Agents
 from crbc_lab.studies.learning.processes import Played
@@ -15,9 +15,6 @@ from crbc_rl.config.extensions import load
 from crbc_rl.credit.api import Method
 from crbc_rl.credit.metrics import NO_SLOPE
 from crbc_rl.credit.trust import pooled
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SHUFFLED = "shuffled"
 """CRBC's credit, exchanged at random among the steps of its group: what remains if it says nothing of a step."""

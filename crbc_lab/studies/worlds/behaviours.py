@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchors import sum_by
+from anchors.columns import Floats
 from crbc_lab.studies.mdp import TabularMDP
 from crbc_lab.studies.worlds.build import likeliest
-
-Floats = NDArray[np.float64]
 
 FAR = 6.0
 """The largest loss of an action in steps: larger losses and dead ends count as this."""

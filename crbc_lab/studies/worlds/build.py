@@ -8,10 +8,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from anchors.columns import Floats, Ints
 from crbc_lab.studies.mdp import TabularMDP
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 WON, LOST = "won", "lost"
 """What an outcome is called that ends the episode, with and without success."""

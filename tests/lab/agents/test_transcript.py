@@ -20,7 +20,7 @@ from crbc_envs.tasks import Task
 from crbc_lab.agents.ledger import Answer
 from crbc_lab.agents.react import _cut
 from crbc_lab.agents.reflexion import memory_text, plan_of, reflection_prompt
-from crbc_lab.agents.run import Run, first_prompts
+from crbc_lab.agents.run import Run, first_prompt
 from crbc_lab.agents.transcript import BRACKET, LINE, Head, transcript_prompt
 from crbc_rl.rollout.panel import choose
 
@@ -105,15 +105,14 @@ def test_of_tasks_in_the_order_of_their_names_each_kind_is_played_and_taught(tmp
         run.examples("far"), run.examples("near")
         far, near = (int(run._example_tasks()[kind][0].rpartition("/")[2]) for kind in ("far", "near"))
         assert near < 205 <= far
-        assert first_prompts(run) == first_prompts(run, run.chosen.tasks[:1])
 
 
 def test_examples_stand_before_the_task_and_end_with_success(tmp_path: Path) -> None:
     with closing(Run(agents_config(tmp_path, env=HOUSE, react={"examples": 2}))) as run:
         tasks = range(12)
-        shown = first_prompts(run, tasks)
+        shown = [first_prompt(run, task) for task in tasks]
         kinds = [run.chats[0].env.panel[task].kind for task in tasks]
-        again = first_prompts(run, tasks)
+        again = [first_prompt(run, task) for task in tasks]
     assert shown == again
     for text, kind in zip(shown, kinds, strict=True):
         head, first, second, task = _parts(text)
@@ -199,7 +198,7 @@ def test_a_shop_transcript_is_as_published(tmp_path: Path) -> None:
 def test_the_page_after_a_purchase_is_its_score(tmp_path: Path) -> None:
     config = agents_config(tmp_path, env=SHOP, react={"style": "bracket", "examples": 1})
     with closing(Run(config)) as run:
-        (text,) = first_prompts(run)
+        text = first_prompt(run, run.chosen.tasks[0])
     assert "Here is one example.\n\nWebShop\nInstruction: \n" in text
     bought = "Action: click[buy now]\nObservation: Your score (min 0.0, max 1.0): 1.0\n\nHere is the task.\nWebShop\n"
     assert bought in text
