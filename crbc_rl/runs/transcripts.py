@@ -88,7 +88,9 @@ def recorded(batch: RolloutBatch, decode: Decode, rows: Iterable[int] | None = N
         turn, begin = batch.turns[row], ends[row] - batch.response_length[row]
         values = () if batch.value is None else tuple(batch.value[begin : ends[row]].tolist())
         seen = np.empty((0, 0)) if batch.seen is None else batch.seen[:, begin : ends[row]].copy()
-        seen[2:3, slice(*turn.forced)] = 0.0  # what was put there has no advantage
+        seen[1:, slice(*turn.forced)] = [[1.0], [0.0], [0.0]][
+            : max(0, len(seen) - 1)
+        ]  # ratio, advantage, clipped: none
         told = list(map(tuple, seen.tolist())) if np.isfinite(seen).all() else []
         ids = tuple(turn.prompt), tuple(turn.response)
         sums: Any = (math.fsum(turn.logprobs), *ids, turn.cause, tuple(turn.logprobs), values, *told)

@@ -81,14 +81,15 @@ class Actor(Trainable):
         """Maximise the objective and return the mean metrics over optimizer steps. Of an update that is to be watched,
         `seen` has what the steps of its last epoch saw of each token, as in `RolloutBatch`.
 
-        `drift`, where the objective has it, is that of the first step: the distance between the log-probabilities of
-        sampling and of training before the weights change.
+        `drift`, where the objective has it, is that of the first step with a reply that counts: the distance between
+        the log-probabilities of sampling and of training before the weights change.
         """
         if self.config.loss.mask_truncated:
             batch = replace(batch, masked=batch.cut(self.policy.ends))
         self._starts = np.concatenate([[0], batch.ends]).tolist()
         self.watched = np.zeros((2, len(batch.old))) if watch else None
         steps = self.train_epochs(batch, rng)
+        self.policy.forget()  # a fused optimizer does not count its changes, by which the policy would know
         if self.reference is not None and self.sharded:
             self.reference.model.reshard()  # no backward pass frees what its forward passes gathered
         self.seen = None
@@ -96,8 +97,8 @@ class Actor(Trainable):
             total, passes = self.distributed.sum(self.watched)
             self.seen = seen(batch, np.where(passes > 0, total / passes.clip(1), np.nan), self.config.loss)
             self.watched = None
-        first = {name: value for name, value in steps[0].items() if name == "drift"}
-        return {**mean(steps), **_advantages(batch), **first}
+        drifts = [{"drift": metrics["drift"]} for metrics in steps if "drift" in metrics]
+        return {**mean(steps), **_advantages(batch), **next(iter(drifts), {})}
 
     def score(self, batch: RolloutBatch) -> Floats:
         """The log-probability of every response token under the current pi_theta, (T,)."""
@@ -118,9 +119,16 @@ class Actor(Trainable):
 
 
 def _advantages(batch: RolloutBatch) -> Metrics:
-    """The advantages of the update, over steps; over tokens where tokens have their own."""
-    values = batch.advantage if batch.token_advantage is None else batch.token_advantage
-    size = np.abs(values) if batch.token_advantage is None else batch.mean_by_step(np.abs(values))
+    """The advantages of the update, over steps; over tokens where tokens have their own. Masked steps have none."""
+    kept = np.ones(len(batch), dtype=bool) if batch.masked is None else ~batch.masked
+    if not kept.any():
+        return dict.fromkeys(("advantage_abs", "advantage_mean", "advantage_min", "advantage_max"), 0.0)
+    if batch.token_advantage is None:
+        values = batch.advantage[kept]
+        size = np.abs(values)
+    else:
+        values = batch.token_advantage[np.repeat(kept, batch.response_length)]
+        size = batch.mean_by_step(np.abs(batch.token_advantage))[kept]
     return {
         "advantage_abs": float(size.mean()),
         "advantage_mean": float(values.mean()),

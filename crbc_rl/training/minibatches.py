@@ -83,7 +83,7 @@ def by_rank(batch: RolloutBatch, config: TrainConfig, rng: np.random.Generator) 
 
     Rows are copied at random until all mini-batches are full. They are divided into eight sets of equal size and of
     nearly equal tokens, each in the order of the rollouts. The first mini-batch has the first rows of each set, and so
-    on. A weight is divided over the tokens of one GPU's pass, and all passes of a mini-batch have equal weight. All
+    on. A weight is divided over the tokens of one GPU's pass, and all passes that keep a token have equal weight. All
     this holds whatever the number of our GPUs.
     """
     optim = config.optim
@@ -99,8 +99,9 @@ def by_rank(batch: RolloutBatch, config: TrainConfig, rng: np.random.Generator) 
     for start in range(0, len(rows) // RANKS, each):
         pieces = [part[start : start + each] for part in sets]
         passes = [piece[k : k + size] for piece in pieces for k in range(0, each, size)]
-        weights = [_weights(batch, part, config.loss.aggregation) / len(passes) for part in passes]
-        parts.append((np.concatenate(passes), np.concatenate(weights)))
+        weights = [_weights(batch, part, config.loss.aggregation) for part in passes]
+        kept = sum(bool(of_pass.any()) for of_pass in weights)
+        parts.append((np.concatenate(passes), np.concatenate(weights) / max(1, kept)))
     return parts
 
 

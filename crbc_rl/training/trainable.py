@@ -106,6 +106,8 @@ class Trainable:
         norm = torch.nn.utils.clip_grad_norm_([p for _, p in self.named], self.config.optim.grad_clip)
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         metrics = _added(self.distributed.gather(_added(passes)))
+        if not part.weights.any():
+            metrics.pop("drift", None)  # of no token
         if torch.isfinite(norm):
             self.optimizer.step()
         self.skipped = 0 if torch.isfinite(norm) else self.skipped + 1
@@ -167,8 +169,10 @@ COUNTED = frozenset({"skipped_steps"})
 
 
 def mean(steps: Sequence[Metrics]) -> Metrics:
-    """The mean of each metric over optimizer steps; the largest for those in `LARGEST`, the sum for `COUNTED`."""
-    columns = {name: [metrics[name] for metrics in steps] for name in steps[0]}
+    """The mean of each metric over the optimizer steps that have it; the largest for those in `LARGEST`, the sum for
+    `COUNTED`."""
+    names = dict.fromkeys(name for metrics in steps for name in metrics)
+    columns = {name: [metrics[name] for metrics in steps if name in metrics] for name in names}
     reduce: dict[str, Callable[[Sequence[float]], float]] = {
         **dict.fromkeys(LARGEST, max),
         **dict.fromkeys(COUNTED, sum),

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from itertools import chain, combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from learner_fixtures import fresh_policy
+from learner_fixtures import fresh_policy, small
+from tables import table
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import Turn
+from crbc_rl.distributed import Distributed
 from crbc_rl.policies.lora import adapt
 from crbc_rl.policies.prefixes import PASS, Counts, Prefixes, _buckets
 from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.training.actor import Actor
 
 BOARDS = ["# # #\n# @ _\n# # #", "# # #\n# _ @\n# # #", "# # #\n# $ @\n# # #\n# . _", "up", "# # #"]
 
@@ -134,6 +138,19 @@ def test_changed_weights_forget_all_and_a_forgetful_policy_repeats_its_bytes(pol
     changed = calls(policy)
     assert_alike(changed, alone(policy))
     assert changed != first
+
+
+def test_an_optimizer_step_of_the_actor_forgets_them_whatever_the_kernel(tmp_path: Path) -> None:
+    fresh_policy().save(tmp_path)
+    actor = Actor(small(tmp_path, optim={"lr": 1e-2}), Distributed())
+    actor.optimizer.param_groups[0]["fused"] = True  # as on a GPU: no tensor counts its changes
+    first = calls(actor.policy)
+    turns = actor.policy.generate([Prompt("up")] * 4, range(4), 1.0, 4)
+    actor.optimise(table(turns, advantage=[1.0, -1.0, 2.0, -2.0]), np.random.default_rng(0))
+    changed = calls(actor.policy)
+    assert changed != first
+    actor.policy.forget()
+    assert_alike(changed, calls(actor.policy))
 
 
 def test_what_was_read_in_part_is_read_again(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:

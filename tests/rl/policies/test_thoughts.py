@@ -162,13 +162,15 @@ def test_what_cannot_work_is_said_first(
     assert said in refusal(capsys, "train", str(config), "--run", str(tmp_path / "run"), "--set", *changes)
 
 
-def test_a_recording_gives_what_was_put_there_no_advantage(policy: TransformersPolicy) -> None:
+def test_a_recording_gives_what_was_put_there_no_part(policy: TransformersPolicy) -> None:
     turns = _generate(policy)
     batch = table(turns, advantage=[2.0] * len(turns))
     batch = replace(batch, seen=np.full((4, len(batch.old)), 2.0))
     for turn, kept in zip(turns, recorded(batch, lambda _: ""), strict=True):
         begin, end = turn.forced
-        assert list(kept.advantages) == [0.0 if begin <= k < end else 2.0 for k in range(len(turn.response))]
+        put = [begin <= k < end for k in range(len(turn.response))]
+        assert list(kept.advantages) == list(kept.clipped) == [0.0 if one else 2.0 for one in put]
+        assert list(kept.ratios) == [1.0 if one else 2.0 for one in put]
 
 
 def test_a_limit_is_a_part_of_one_that_is_named(model: Path, tmp_path: Path, capsys: Any) -> None:

@@ -20,7 +20,7 @@ from crbc_rl.config import OptimConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.minibatches import MiniBatch, balanced, has_gradient, mini_batches
-from crbc_rl.training.trainable import rate
+from crbc_rl.training.trainable import mean, rate
 
 
 def cut(batch: RolloutBatch, size: int, order: str = "spread", aggregation: str = "token") -> list[MiniBatch]:
@@ -133,7 +133,33 @@ def test_an_update_of_cut_replies_alone_is_empty(model: Path) -> None:
     actor = Actor(small(model, loss={"mask_truncated": True}), Distributed())
     turns = [Turn([3], [5, 5], [-1.0, -1.0])] * 3
     figures = actor.optimise(table(turns, advantage=[1.0] * 3), rng("x"))
-    assert figures["empty_steps"] == 1.0 and figures["grad_norm"] == 0.0
+    assert figures["empty_steps"] == 1.0 and figures["grad_norm"] == 0.0 and "drift" not in figures
+    assert figures["advantage_abs"] == figures["advantage_max"] == 0.0
+
+
+@pytest.mark.parametrize("order", ["spread", "group", "ranks"])
+def test_the_figures_of_masked_updates_do_not_depend_on_how_they_are_cut(model: Path, order: str) -> None:
+    found = []
+    for microbatch in (1, 2):
+        optim = {"minibatch": 16, "order": order, "microbatch": microbatch, "lr": 1e-12}
+        actor = Actor(small(model, loss={"mask_truncated": True, "kl": 0.0}, optim=optim), Distributed())
+        whole = Turn([3], [5, actor.policy.eos], [-1.0, -2.0])
+        turns = [Turn([3], [5, 5], [-1.0, -1.0])] * 12 + [whole, whole] + [Turn([3], [5, 5], [-1.0, -1.0])] * 18
+        group = [row // 8 for row in range(32)]
+        found.append(actor.optimise(table(turns, group=group, advantage=[1.0] * 32), rng("x")))
+    shown = [{name: value for name, value in one.items() if name != "empty_steps"} for one in found]
+    assert shown[0] == pytest.approx(shown[1], rel=1e-4) and found[0]["drift"] > 0
+    assert found[0]["advantage_abs"] == 1.0 and (order == "ranks" or found[0]["entropy"] > 5)
+
+
+def test_passes_that_weigh_alike_divide_the_share_of_a_rank() -> None:
+    assert OptimConfig(order="ranks", minibatch=256, microbatch=64).microbatch == 64
+    with pytest.raises(ValueError, match="microbatch: 12 does not divide 32, an eighth of minibatch"):
+        OptimConfig(order="ranks", minibatch=256, microbatch=12)
+
+
+def test_a_metric_that_not_every_step_has_is_a_mean_over_those_that_have_it() -> None:
+    assert mean([{"loss": 1.0}, {"loss": 3.0, "own": 5.0}, {"loss": 2.0, "own": 7.0}]) == {"loss": 2.0, "own": 6.0}
 
 
 def test_the_record_has_the_advantages_as_the_loss_gets_them(model: Path) -> None:
