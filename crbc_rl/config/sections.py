@@ -287,13 +287,9 @@ class OptimConfig(Section):
 
     @model_validator(mode="after")
     def _eight_ranks_share(self) -> OptimConfig:
-        if self.order == "ranks" and self.minibatch % 8:
-            raise ValueError(f"minibatch: {self.minibatch} is no multiple of 8, and order: ranks divides it among 8")
-        share, size = self.minibatch // 8, self.microbatch or self.minibatch
-        if self.order == "ranks" and size < share and share % size:
-            raise ValueError(
-                f"microbatch: {size} does not divide {share}, an eighth of minibatch, whose passes weigh alike"
-            )
+        size = min(self.microbatch or self.minibatch, max(1, self.minibatch // 8))
+        if self.order == "ranks" and self.minibatch % (8 * size):
+            raise ValueError(f"minibatch: order: ranks divides {self.minibatch} among 8, and into passes of {size}")
         return self
 
 

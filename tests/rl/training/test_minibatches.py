@@ -154,7 +154,7 @@ def test_the_figures_of_masked_updates_do_not_depend_on_how_they_are_cut(model: 
 
 def test_passes_that_weigh_alike_divide_the_share_of_a_rank() -> None:
     assert OptimConfig(order="ranks", minibatch=256, microbatch=64).microbatch == 64
-    with pytest.raises(ValueError, match="microbatch: 12 does not divide 32, an eighth of minibatch"):
+    with pytest.raises(ValueError, match="order: ranks divides 256 among 8, and into passes of 12"):
         OptimConfig(order="ranks", minibatch=256, microbatch=12)
 
 
