@@ -81,13 +81,21 @@ def require_whole(folder: Path) -> None:
 def _whole(folder: Path) -> bool:
     """Whether the model in `folder` is there, by its small files and the header of its weights."""
     try:
-        for name in ("config.json", "tokenizer.json"):
-            json.loads((folder / name).read_bytes())
+        json.loads((folder / "config.json").read_bytes())
         from safetensors import SafetensorError, safe_open
     except (OSError, ValueError):
         return False
     try:
-        with safe_open(folder / "model.safetensors", "np"):
-            return True
-    except (OSError, SafetensorError):
+        if _wanted(folder, "tokenizer.json", "vocab.json", "tokenizer.model"):
+            json.loads((folder / "tokenizer.json").read_bytes())
+        if _wanted(folder, "model.safetensors", "model.safetensors.index.json"):
+            with safe_open(folder / "model.safetensors", "np"):
+                pass
+    except (OSError, ValueError, SafetensorError):
         return False
+    return True
+
+
+def _wanted(folder: Path, name: str, *others: str) -> bool:
+    """Whether a file is to be there: it is, or none of the others does in its place."""
+    return (folder / name).exists() or not any((folder / other).exists() for other in others)

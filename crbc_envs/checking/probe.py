@@ -204,6 +204,15 @@ def expect_replay(
     expect_equal(walk, results, at, context)
 
 
+def expect_same_start(env: Env, walk: Walk, at: Location) -> None:
+    """Reset a task with another seed: its situation must be that of the walk's start, whatever noise is in what it
+    shows."""
+    result = next(episode(env, replace(walk.start, seed=walk.start.seed + 1), lambda _: None, at))
+    for name in (*SITUATION, "info['task']", "info['task_id']"):
+        was, now = (fields.get(name, "missing") for fields in (walk.results[0], result.fields()))
+        at.expect(was == now, f"{name} is {short(now)} after a reset with another seed; it was {short(was)}")
+
+
 def expect_equal(walk: Walk, results: list[Fields], at: Location, context: str) -> None:
     """Step results recorded elsewhere must equal those of the walk."""
     for t, (expected, actual) in enumerate(zip_longest(walk.results, results, fillvalue=Fields())):

@@ -14,6 +14,7 @@ from rich.table import Table
 
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.alfworld.engine.conformance import COMPARED, conform_all, published
+from crbc_envs.checking.probe import AnchorEnvError
 from crbc_envs.checking.splits import SplitReport, measure_splits
 from crbc_envs.storage.outcomes import Outcome
 from crbc_envs.vector.members import creator, declared
@@ -30,14 +31,16 @@ def splits(
     """Print the comparison, and return whether no held-out task is in training and few starts are visited there.
 
     `settings` are the environment's arguments, each as key=value. Raises `ConfigError` for an id that is not
-    registered, and for an environment that has no splits or cannot be made.
+    registered, and for an environment that has no splits, cannot be made, or has a task that cannot be played.
     """
     name, kwargs = typed_id(env_id), arguments(settings, "split")
     refused = environment_errors(f"{env_id}: its splits cannot be compared", name)
-    with progress_bar(console, "tasks") as progress, refused:
-        report = measure_splits(
-            name, train_tasks=train, held_out_tasks=held_out, walks=walks, seed=seed, progress=progress, **kwargs
-        )
+    sizes = {"train_tasks": train, "held_out_tasks": held_out, "walks": walks, "seed": seed}
+    try:
+        with progress_bar(console, "tasks") as progress, refused:
+            report = measure_splits(name, **sizes, progress=progress, **kwargs)
+    except AnchorEnvError as error:
+        raise ConfigError(f"{env_id}: its splits cannot be compared: {str(error).partition(chr(10))[0]}") from error
     _show(report, console)
     return not report.leaks
 

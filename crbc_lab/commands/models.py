@@ -51,7 +51,7 @@ def get(name: tyro.conf.Positional[str], /, source: Annotated[MaybePath, tyro.co
     folder = folder_of(name)
     if folder is None:
         raise ConfigError(f"there is no pretrained model {name!r}{nearest(name, PRETRAINED)}")
-    if source is not None or command_for(folder):
+    if command_for(folder):
         fetch(PRETRAINED[folder.name], folder, source)
     print_line(console, str(folder))
 

@@ -113,9 +113,12 @@ class Answer:
             offsets.append(length)
             waiting.append(token)
             text = self.policy.tokenizer.decode(waiting)
-            if not text.endswith("\ufffd"):
+            if not text.endswith("\ufffd") or len(waiting) == LONGEST_LETTER:
                 length, waiting = length + len(text), []
         return offsets
+
+
+LONGEST_LETTER = 4  # bytes in UTF-8, each perhaps a token
 
 
 def _tops(row: Row) -> Iterator[Sequence[tuple[int, float]]]:

@@ -287,9 +287,8 @@ class OptimConfig(Section):
 
     @model_validator(mode="after")
     def _eight_ranks_share(self) -> OptimConfig:
-        size = min(self.microbatch or self.minibatch, max(1, self.minibatch // 8))
-        if self.order == "ranks" and self.minibatch % (8 * size):
-            raise ValueError(f"minibatch: order: ranks divides {self.minibatch} among 8, and into passes of {size}")
+        if self.order == "ranks" and self.minibatch % 8:
+            raise ValueError(f"minibatch: {self.minibatch} is no multiple of 8, and order: ranks divides it among 8")
         return self
 
 

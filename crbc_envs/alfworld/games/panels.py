@@ -133,7 +133,7 @@ def make_panel(
     if data not in DATA:
         raise ValueError(f"data must be one of {', '.join(DATA)}; got {data!r}")
     if data == "official" and (rooms, verb) != ("full", "move"):
-        raise ValueError("rooms and verb are of generated games: the published ones are as they are, leave both out")
+        raise ValueError("rooms and verb are of generated games: leave both out, or set rooms to full and verb to move")
     if data == "generated" and directory is not None:
         raise ValueError("data_dir is the folder of the published games: give data='official' too")
     return AlfworldPanel(split, rooms, verb) if data == "generated" else OfficialPanel(split, directory)

@@ -59,7 +59,6 @@ BREAKAGES = {
     "MembersShareTheirState": ("group", "member 0 is at anchor .*; alone it would be at"),
     "MembersStartApart": ("group", "not identical at reset: member 1 has anchor"),
     "TasksByHash": ("processes", "in a process with PYTHONHASHSEED="),
-    "SlipsWithoutSayingSo": ("noise", "under other noise: draw nothing, or declare stochastic = True"),
     "StartsBySeed": ("determinism", "after a reset with another seed"),
     "ShowsMoreThanItDeclares": ("contract", "the observation is not in the observation_space"),
     "OneIdForAllTasks": ("splits", "its task_id 'corridor' is that of another task"),

@@ -29,6 +29,25 @@ def test_a_deterministic_environment_has_no_figure_of_noise():
     assert "noise" not in str(report)
 
 
+class Shaky(noisy_envs.WindyCorridor):
+    """What it shows is noisy from the start, and its situation is not."""
+
+    def _observation(self):
+        return f"{super()._observation()} {self.np_random.integers(9)}"
+
+
+def test_a_noisy_observation_may_differ_at_the_start():
+    gymnasium.register("Shaky-v0", entry_point=Shaky)
+    assert crbc_envs.check_anchor_env(gymnasium.make("Shaky-v0"), **FEW).noise > 0.5
+
+
+def test_noise_that_is_not_declared_is_told():
+    gymnasium.register("Slips-v0", entry_point="broken_envs:SlipsWithoutSayingSo")
+    report = crbc_envs.check_anchor_env(gymnasium.make("Slips-v0"), **FEW)
+    assert report.noise is None and "does not declare stochastic = True" in report.skipped["noise"]
+    assert "noise" not in crbc_envs.check_anchor_env(gymnasium.make("Corridor-v0"), **FEW).skipped
+
+
 def test_noise_out_of_sight_is_told():
     report = crbc_envs.check_anchor_env(gymnasium.make("HiddenNoise-v0"), **FEW)
     assert report.noise == 0.0

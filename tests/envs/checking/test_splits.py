@@ -248,6 +248,12 @@ def test_a_mistake_is_one_line(words, message, capsys):
     assert re.search(message, refusal(capsys, "bench", *words))
 
 
+def test_a_task_that_cannot_be_played_is_one_line(capsys):
+    gymnasium.register("Damaged-v0", entry_point="broken_envs:OneTaskCannotBePlayed")
+    said = refusal(capsys, "bench", "splits", "Damaged-v0", "--train-tasks", "2", "--held-out-tasks", "27")
+    assert "Damaged-v0: its splits cannot be compared: check 'splits', test task 20" in said
+
+
 def test_every_environment_of_the_suite_names_the_splits_of_the_comparison():
     assert SPLITS == ("train", "validation", "test")
     for env_id in ("CRBC-ALFWorld-v0", "CRBC-WebShop-v0"):

@@ -152,12 +152,6 @@ def test_the_figures_of_masked_updates_do_not_depend_on_how_they_are_cut(model: 
     assert found[0]["advantage_abs"] == 1.0 and (order == "ranks" or found[0]["entropy"] > 5)
 
 
-def test_passes_that_weigh_alike_divide_the_share_of_a_rank() -> None:
-    assert OptimConfig(order="ranks", minibatch=256, microbatch=64).microbatch == 64
-    with pytest.raises(ValueError, match="order: ranks divides 256 among 8, and into passes of 12"):
-        OptimConfig(order="ranks", minibatch=256, microbatch=12)
-
-
 def test_a_metric_that_not_every_step_has_is_a_mean_over_those_that_have_it() -> None:
     assert mean([{"loss": 1.0}, {"loss": 3.0, "own": 5.0}, {"loss": 2.0, "own": 7.0}]) == {"loss": 2.0, "own": 6.0}
 
