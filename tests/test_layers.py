@@ -41,7 +41,7 @@ def dotted(node):
     return node.id if isinstance(node, ast.Name) else ""
 
 
-@pytest.mark.parametrize(("packages", "most"), [((*PACKAGES, PLUG_IN), 52_336), (("crbc_rl",), 13_286)])
+@pytest.mark.parametrize(("packages", "most"), [((*PACKAGES, PLUG_IN), 52_340), (("crbc_rl",), 13_290)])
 def test_the_house_stays_small(packages, most):
     # Who raises a figure says in the commit what was given up first.
     lines = sum(path.read_bytes().count(b"\n") for name, path in FILES.items() if name.split("/")[0] in packages)

@@ -62,7 +62,7 @@ def serve(
     """
     if host not in LOOPBACK and not exposed:
         raise ConfigError(f"--host {host}: other machines could reach it, and there is no login; add --exposed")
-    _check_limits(sessions)
+    _check_limits(sessions, idle_seconds)
     name = typed_id(env_id)
     with environment_errors(f"{env_id} cannot be served", name):
         app = application(name, sessions, idle_seconds, exposed=exposed, **kwargs)
@@ -98,7 +98,11 @@ def application(env_id: str, sessions: int, idle_seconds: float, *, exposed: boo
     return Gate(app, idle_seconds, exposed)
 
 
-def _check_limits(sessions: int) -> None:
+def _check_limits(sessions: int, idle_seconds: float) -> None:
+    if sessions < 1:
+        raise ConfigError(f"--sessions {sessions}: at least 1 is wanted")
+    if not idle_seconds > 0:
+        raise ConfigError(f"--idle-seconds {idle_seconds:g}: a positive number is wanted")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = sessions + SPARE_FILES
     if hard != resource.RLIM_INFINITY and needed > hard:
