@@ -26,7 +26,7 @@ from crbc_lab import cli
 from crbc_lab.commands import models
 from crbc_rl.names import find
 from crbc_rl.policies.load import load_policy
-from crbc_rl.pretrained import PRETRAINED, Pretrained
+from crbc_rl.pretrained import PRETRAINED, Pretrained, command_for
 
 CHAT = [{"role": "user", "content": "go\n  3 left"}]
 
@@ -209,6 +209,17 @@ def test_a_damaged_model_is_told_and_fetched_again(
     monkeypatch.setattr(models, "download", lambda model, folder: made[0])
     cli.main(["model", "get", "tiny"])
     assert file.read_bytes() == whole and left(home) == ["tiny"]
+
+
+def test_a_model_in_other_files_is_whole(home: Path, made: tuple[Path, Pretrained]) -> None:
+    """As the hub's own copies may be: weights in parts beside an index, and a tokenizer of the older kind."""
+    cli.main(["model", "get", "tiny", "--from", str(made[0])])
+    folder = home / "tiny"
+    for name, other in (("model.safetensors", "model.safetensors.index.json"), ("tokenizer.json", "vocab.json")):
+        (folder / name).unlink()
+        assert command_for(folder) == "crbc model get tiny"
+        (folder / other).write_text("{}")
+        assert command_for(folder) == ""
 
 
 def test_an_unknown_name_is_told_with_the_known_ones(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
