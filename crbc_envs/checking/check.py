@@ -121,8 +121,8 @@ def check_anchor_env(
     in a group and in other processes. For any other, the report lists these checks as skipped. Reset the environment
     before using it again.
 
-    A stochastic environment must be a function of its seeds too: it begins alike under any noise, and the same seed
-    gives the same episode twice.
+    A task's situation begins alike whatever the seed. A stochastic environment must be a function of its seeds too: it
+    begins alike under any noise, and the same seed gives the same episode twice. Noise that is not declared is told.
 
     Raises `AnchorEnvError` at the first fault, `ValueError` for a number that is too small, and `TypeError`
     for anything but one Gymnasium environment.
