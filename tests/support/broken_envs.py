@@ -294,9 +294,11 @@ class SameInEverySplit(Corridors):
 
 
 class OneTaskInTwoSplits(CorridorEnv):
+    tasks, size = SameInEverySplit, 27
+
     def __init__(self, split="train", **kwargs):
         super().__init__(split, **kwargs)
-        self.panel = SameInEverySplit(split, size=27)
+        self.panel = self.tasks(split, size=self.size)
 
 
 class SlipsWithoutSayingSo(CorridorEnv):
@@ -356,14 +358,12 @@ class ExpertRaises(CorridorEnv):
         raise KeyError("no such plan")
 
 
-class MuchInEverySplit(CorridorEnv):
-    """So many tasks that no random train task is among the first of another split."""
-
-    def __init__(self, split="train", **kwargs):
-        super().__init__(split, **kwargs)
-        self.panel = Same(split, size=10_000)
-
-
 class Same(TaskPanel):
     def _task(self, index):
         return Task(f"corridor/{self.split}/{index}", TEXT, (index % 8, index % 9), f"{index}")
+
+
+class MuchInEverySplit(OneTaskInTwoSplits):
+    """So many tasks that no random train task is among the first of another split."""
+
+    tasks, size = Same, 10_000
